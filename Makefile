@@ -6,11 +6,13 @@ TORCH_PIP_ARGS ?=
 WORKERS ?= 2
 
 CONSTRAINTS := requirements/constraints.txt
+# The same, without the pin of triton where torch requires a version itself, as its CUDA builds do.
+PINS := .venv/constraints.txt
 READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow-test check format lint types docs bench pages soak fuzz wheel-test clean distclean
+.PHONY: help demo test slow-test check format lint types docs bench gpu pages soak fuzz wheel-test clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -20,9 +22,12 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "wordorder needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true); try: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(TORCH_PIP_ARGS) torch
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) hatchling
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[dev]'
+	@sed '/^triton==/d' $(CONSTRAINTS) >$(PINS)
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) $(TORCH_PIP_ARGS) torch
+	@$(BIN)/python -c 'import sys; from importlib.metadata import requires; sys.exit(not any("triton" in r for r in requires("torch")))' || \
+	  cp $(CONSTRAINTS) $(PINS)
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) hatchling
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 demo: $(READY)  ## compare the encodings on real text, then open runs/demo/report.html
@@ -54,14 +59,15 @@ wheel-test: $(READY)  ## build the wheel and use it beside torch alone
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
 
-bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 30 minutes
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) x-transformers
+bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 35 minutes
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) x-transformers
 	$(BIN)/python benchmarks/training_step.py --json benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/attention.py --json benchmarks/results/attention.json
 	$(BIN)/python benchmarks/complex_order.py --json benchmarks/results/complex-embedding.json
 	$(BIN)/python benchmarks/complex_layers.py --json benchmarks/results/complex-layers.json
 	$(BIN)/python benchmarks/memory.py --json benchmarks/results/memory.json
 	$(BIN)/python benchmarks/memory_step.py --json benchmarks/results/memory-step.json
+	$(BIN)/python benchmarks/t5_attention.py --json benchmarks/results/transformers.json
 	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
@@ -69,12 +75,18 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/complex-layers.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory-step.json
+	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/transformers.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/streaming.json
 	$(MAKE) --no-print-directory pages
+
+# No .venv is made: a machine with a GPU may have no network, and its own torch is the one that fits it.
+gpu:  ## everything that needs a GPU, in at most ten minutes: tests, speed, tuning; DRY=1 tries the script on the CPU
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(OUT),--out $(OUT))
 
 pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from benchmarks/results
 	$(BIN)/python benchmarks/publish_commands.py
 	$(BIN)/python benchmarks/publish_performance.py
+	$(BIN)/python benchmarks/publish_backends.py
 	$(BIN)/python benchmarks/publish_choice.py
 	$(BIN)/python benchmarks/publish_tutorials.py
 

@@ -11,7 +11,7 @@ Transformer-XL; what look-ahead takes over it is compared with what it computes 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,10 @@ LENGTHS = {128: 8, 512: 2}
 """Tokens of a segment, and slots -> batch."""
 
 
-def decoder_of(memory: Memory | None) -> Decoder:
+def decoder_of(memory: Memory | None, sizes: Mapping[str, Any] = SIZES) -> Decoder:
     """The same decoder with another memory."""
     torch.manual_seed(0)
-    return Decoder(VOCABULARY, encoding="transformer-xl", memory=memory, **SIZES)
+    return Decoder(VOCABULARY, encoding="transformer-xl", memory=memory, **sizes)
 
 
 def step_of(decoder: Decoder, segment: int, batch: int) -> Callable[..., tuple[Tensor, ...]]:
@@ -47,7 +47,7 @@ def step_of(decoder: Decoder, segment: int, batch: int) -> Callable[..., tuple[T
                 state = decoder(ids[:, start : start + segment], memory=state).memory
         assert state is not None
         assert state.length == segment
-    leaves, upstream = list(decoder.parameters()), torch.randn(batch, segment, SIZES["width"])
+    leaves, upstream = list(decoder.parameters()), torch.randn(batch, segment, decoder.options.width)
 
     def step(backend: str | None = None) -> tuple[Tensor, ...]:
         output = decoder(ids[:, -segment:], memory=state, backend=backend)
@@ -56,14 +56,17 @@ def step_of(decoder: Decoder, segment: int, batch: int) -> Callable[..., tuple[T
     return step
 
 
-def candidates(segment: int) -> dict[str, Callable[..., Any]]:
-    """The three, at one length."""
+def candidates(
+    segment: int, *, sizes: Mapping[str, Any] = SIZES, batch: int | None = None
+) -> dict[str, Callable[..., Any]]:
+    """The three, at one length, on torch's default device."""
     memories: dict[str, Memory | None] = {
         XL: SegmentRecurrence(segment),
         LOOK_AHEAD: LookAheadMemory(segment),
         NONE: None,
     }
-    return {name: step_of(decoder_of(memory), segment, LENGTHS[segment]) for name, memory in memories.items()}
+    batch = LENGTHS[segment] if batch is None else batch
+    return {name: step_of(decoder_of(memory, sizes), segment, batch) for name, memory in memories.items()}
 
 
 def flops_of(step: Callable[..., Any]) -> int:

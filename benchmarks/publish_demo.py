@@ -10,6 +10,7 @@ to the committed JSON. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/demo_long --name demo-long
     python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/order_binding --name order-binding
+    python benchmarks/publish_demo.py runs/complex_order_rates --name complex-order-rates
     python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
     python benchmarks/publish_demo.py runs/translation --name translation
@@ -38,7 +39,15 @@ from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCS = ("results.md", "comparisons.md", "complex-order.md", "translation.md", "language-models.md", "performance.md")
+DOCS = (
+    "results.md",
+    "comparisons.md",
+    "complex-order.md",
+    "classification.md",
+    "translation.md",
+    "language-models.md",
+    "performance.md",
+)
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 
 

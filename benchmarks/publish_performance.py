@@ -18,7 +18,8 @@ PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures"
 
 OTHERS = re.compile(
-    r"SDPA with|operations of|Hugging Face|x-transformers|naive|nn\.Embedding|SparseAdam|^torch|written out|complex64"
+    r"SDPA with|operations of|Hugging Face|x-transformers|^transformers|naive|nn\.Embedding|SparseAdam|^torch"
+    r"|written out|complex64"
 )
 """Candidates that are not this package: libraries, the papers' own code, and what one would write with torch alone."""
 
@@ -78,6 +79,20 @@ OVERVIEW = (
         "look-ahead",
         ("no memory",),
     ),
+    (
+        "a T5 of transformers, a training step",
+        "transformers",
+        "T5 encoder, 2 layers of width 256, 4 heads, 2 x 1024 tokens",
+        "wordorder, linear_t5_bias",
+        ("transformers, eager", "SDPA, no bias"),
+    ),
+    (
+        "the same, one text shorter",
+        "transformers",
+        "T5 encoder, 2 layers of width 256, 4 heads, texts of 1024 and 704 tokens",
+        "wordorder, linear_t5_bias",
+        ("transformers, eager", "SDPA, no bias"),
+    ),
     ("output layer of a large vocabulary", "adaptive-softmax", "", "adaptive, divisor 4", ("torch, divisor 4",)),
 )
 
@@ -126,7 +141,7 @@ def figures() -> dict[str, str]:
         ratio_chart(f"A training step of {article}", networks[kind]) for article, kind in NETWORKS if kind in networks
     ]
     made = {"performance_encodings.svg": "\n".join(charts)}
-    for name in ("attention", "wall", "complex-embedding", "complex-layers", "memory", "memory-step"):
+    for name in ("attention", "wall", "complex-embedding", "complex-layers", "memory", "memory-step", "transformers"):
         sections = {s: rows for s, rows in results_of(name)["sections"].items() if "ratio" in next(iter(rows.values()))}
         charts = [ratio_chart(f"{section[0].upper()}{section[1:]}", rows) for section, rows in sections.items()]
         made[f"performance_{name}.svg"] = "\n".join(charts)

@@ -1,4 +1,7 @@
-"""What every test shares: one thread a process, no network, no GPU test without a GPU, and a tiny recipe."""
+"""What every test shares: one thread a process, no network, no GPU test without a GPU, and a tiny recipe.
+
+Without a GPU, Triton's kernels run on the CPU in its interpreter; a test that needs it takes the fixture `interpreter`.
+"""
 
 import os
 import random
@@ -13,6 +16,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
+import torch
+
+# Set before Triton loads, whose decorators read it: without a GPU its kernels run on the CPU, in its interpreter. This
+# is the one place that sets it; processes that tests start inherit it.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 RECIPE = """
 [data]
@@ -61,8 +70,7 @@ def interrupts_are_heard() -> None:
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Draw the same numbers in every run of a test, whatever ran before it."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +78,15 @@ def compiled_for_this_test_alone() -> Iterator[None]:
     """Forget what a test compiled: all tests of a process share one limit on how often a function is compiled anew."""
     yield
     if "torch._dynamo" in sys.modules:
-        sys.modules["torch"].compiler.reset()
+        torch.compiler.reset()
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> None:
+    """Skip where Triton's kernels cannot run on the CPU: it is missing, or a GPU is there and its tests run them."""
+    triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'wordorder[triton]'")
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("Triton compiles its kernels here (TRITON_INTERPRET is not 1): the tests marked gpu run them")
 
 
 @pytest.fixture(scope="session")
@@ -108,10 +124,7 @@ def shared_recipe_file(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests marked `gpu` where torch sees no CUDA device."""
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if marked:
-        import torch
-
-        if not torch.cuda.is_available():
-            for item in marked:
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))

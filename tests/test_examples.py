@@ -159,6 +159,7 @@ def test_the_benchmark_prints_ratios_to_plain_attention(tmp_path: Path):
         assert all(name in text and row["ratio"] > 0 for name, row in rows.items())
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_complex_order_prints_ratios_to_a_plain_table(tmp_path: Path):
     sizes = ["--vocabulary", "50", "--width", "8", "--length", "6", "--batch", "2", "--rounds", "2", "--no-compile"]
     sizes += ["--sections", "passes", "step", "step-words"]

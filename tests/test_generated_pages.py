@@ -76,6 +76,49 @@ def test_the_performance_page_and_its_figures_are_those_of_the_committed_results
         assert f'--8<-- "docs/figures/{name}"' in page("performance.md")
 
 
+def test_the_page_of_backends_is_that_of_the_committed_results(script):
+    publish = script("publish_backends")
+    assert publish.page_of(page("backends.md")) == page("backends.md"), "run benchmarks/publish_backends.py"
+
+
+def test_the_page_of_backends_says_that_no_gpu_has_run_until_one_has(script, tmp_path):
+    publish = script("publish_backends")
+    assert publish.gpu_section(publish.gpu_results(tmp_path)) == publish.NOT_YET
+    measured = {"share": 0.8, "share_quartiles": [0.7, 0.9], "milliseconds": 2.0, "tflops": 300.0}
+    goal = {"section": "tupe-r, 512 tokens", "goal": "at least 0.9", "found": 0.8, "met": False}
+    rows = {"wordorder, triton": measured, "FlexAttention": {"failed": "out of memory"}}
+    shared = {"dry": False, "gpu": {"name": "H100"}, "versions": {"torch": "2.13.0"}, "finished": False}
+    (tmp_path / "gpu-attention.json").write_text(
+        json.dumps(
+            shared
+            | {"limit": "FlashAttention", "dtype": "torch.bfloat16", "sections": {goal["section"]: rows}}
+            | {"goals": [goal], "memory": {"8,192": {"wordorder, triton": {"bytes": 2**21}}}}
+        )
+    )
+    said = publish.gpu_section(publish.gpu_results(tmp_path))
+    assert "No GPU" not in said
+    assert "| tupe-r, 512 tokens | wordorder, triton | 0.80 | 0.70 to 0.90 | 2.000 | 300 |" in said
+    assert "not measured: out of memory" in said
+    assert "| tupe-r, 512 tokens | at least 0.9 | 0.80 | missed |" in said
+    assert "| 8,192 tokens | 2 |" in said
+    assert "H100, torch 2.13.0. Stopped at its time limit." in said
+    (tmp_path / "gpu-training.json").write_text(json.dumps(shared | {"dry": True, "arms": {}}))
+    with pytest.raises(ValueError, match="dry run"):
+        publish.gpu_section(publish.gpu_results(tmp_path))
+
+
+def test_a_kernel_that_spills_is_marked_in_its_table(script):
+    row = {"kernel": "k", "blocks": "", "registers": 9, "shared": 2048, "matrix": ["mma.sync"], "spills": 0}
+    row |= {"inside": 0}
+    rows = [row | {"target": "a"}, row | {"target": "b", "spills": 4, "inside": 2, "shared": 0}]
+    rows += [row | {"kernel": "l", "target": "a", "spills": 8}]
+    results = {"shared_limits": {"a": 4096, "b": 4096}, "rows": rows, "compiler": {"triton": "3"}}
+    table = script("publish_backends").kernels_table(results)
+    assert "| k | 9 registers, 2 KiB, `mma.sync` | 9 registers, `mma.sync`, **spills 4, 2 times in a loop** |" in table
+    assert "| l | 9 registers, 2 KiB, `mma.sync`, spills 8 bytes around loops |" in table
+    assert "1 of 3 spill" in table
+
+
 def test_the_overview_compares_eager_with_eager_and_names_what_is_compiled(script):
     publish = script("publish_performance")
     for question, _, _, ours, others in publish.OVERVIEW:

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -71,7 +72,12 @@ def modules(source: Path = SRC) -> dict[str, Path]:
 
 def parsed(file: Path) -> ast.Module:
     """Return the syntax tree of a file."""
-    return ast.parse(file.read_text(encoding="utf-8"))
+    return _tree(file.read_text(encoding="utf-8"))
+
+
+@cache  # each measure reads all files again
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def imported(file: Path, known: Mapping[str, Path]) -> Iterator[str]:

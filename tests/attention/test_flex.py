@@ -9,7 +9,6 @@ from wordorder.encodings import PositionTerms, build_encoding
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, Packed, Visibility
 
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 quiet = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
@@ -47,7 +46,7 @@ def test_output_equals_the_slow_one(name, mask, N):
         assert_close(ours, attention(q, k, v, order, masks[mask], backend="reference"), rtol=1e-5, atol=1e-5)
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("backend", ["sdpa", "flex"])
 @pytest.mark.parametrize("mask", ["all", "padded", "causal"])
 @pytest.mark.parametrize("N", [63, 200, 513])
@@ -63,7 +62,7 @@ def test_gradients_on_a_gpu_equal_the_slow_ones(backend, mask, N):
         assert (ours - slow).abs().max() <= 2e-2 * slow.abs().max().clamp(min=1e-2)
 
 
-@gpu
+@pytest.mark.gpu
 def test_memory_on_a_gpu_grows_with_the_length():
     peaks = []
     for N in (4096, 8192):

@@ -295,6 +295,7 @@ def test_cost_counts_the_head_at_the_share_of_masks():
     assert few["flops_per_token"] < many["flops_per_token"]
 
 
+@pytest.mark.slow
 def test_a_comparison_costs_what_cost_says(folder: Path):
     settings = ["tokenizer.kind=byte", "model.sparse_prediction=true", "data.mask_probability=0.4", "compare.seeds=[0]"]
     words = [word for setting in [*settings, "training.output_dir=costs"] for word in ("--set", setting)]
@@ -306,6 +307,7 @@ def test_a_comparison_costs_what_cost_says(folder: Path):
         assert row["parameters"] == said[row["arm"]]["parameters"]["total"]
 
 
+@pytest.mark.slow
 def test_compare_ends_with_the_table_and_goes_on_where_it_stopped(folder: Path):
     text = run("compare", "arms.toml").stdout
     assert "tupe-r" in text

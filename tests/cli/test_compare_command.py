@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from wordorder.cli.app import app
+from wordorder.comparison.report.table import escaped
 
 ARMS = """
 threads = 1
@@ -55,6 +56,13 @@ def test_seeds_and_arms_are_added_to_the_folder_and_the_rest_is_not_trained_agai
         (arm, seed) for seed in (0, 1) for arm in ("rope", "alibi")
     ]
     assert [look["runs"] for look in results["looks"]] == [{"rope": 1}, {"rope": 2}, {"rope": 2, "alibi": 2}]
+
+
+def test_a_pipe_gets_the_table_as_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    words = "worse by 0.12, p < 0.001 & `a` \\b [c](d) &lt;"
+    (tmp_path / "table.md").write_text(escaped(words), encoding="utf-8")
+    monkeypatch.setattr("wordorder.comparison.compare", lambda *_, **__: tmp_path / "results.json")
+    assert run("arms.toml").stdout.splitlines()[0] == words
 
 
 @pytest.mark.parametrize(

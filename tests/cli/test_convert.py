@@ -48,6 +48,7 @@ def test_convert_makes_a_folder_and_says_what_it_did(folder: Path):
     assert AutoModelForMaskedLM.from_pretrained(folder / "new" / "out").config.encoding == "tupe-r"
 
 
+@pytest.mark.slow
 def test_json_is_all_of_stdout(folder: Path):
     lines = "".join(f"piece{n} 1\n" for n in range(ref.V - 5))
     (folder / "dict.txt").write_text(lines)

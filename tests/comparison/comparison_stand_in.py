@@ -36,7 +36,7 @@ def train(recipe: Any, folder: Path, seed: int) -> None:
     _log(f"start {arm} {folder.name} {rate:g}{' resumed' if (folder / 'checkpoint-1').exists() else ''}")
     if os.environ.get("STAND_IN_FAIL", "none of them") in (arm, f"{arm}/{folder.name}", "/".join(folder.parts[-3:])):
         raise RunFailed("the loss is NaN at step 3")
-    if os.environ.get("STAND_IN_KILL") == arm:
+    if os.environ.get("STAND_IN_KILL") in (arm, f"{arm}/{folder.name}"):
         os.kill(os.getpid(), signal.SIGKILL)
     (folder / "checkpoint-1").mkdir(exist_ok=True)
     if os.environ.get("STAND_IN_SIGNAL") == arm:

@@ -10,7 +10,9 @@ import pytest
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.workers import Worker
+from wordorder.comparison.engines.local import Worker
+from wordorder.comparison.report.rates import rates_tried
+from wordorder.comparison.results_file import parse_results
 from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 
 
@@ -18,7 +20,7 @@ from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 def quick(monkeypatch):
     """Leave out what costs time and what test_real_comparison.py covers: figure files and collecting garbage."""
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
 
 
 def run(recipe, **options):
@@ -54,6 +56,7 @@ def test_every_arm_meets_every_seed_and_the_files_are_written(make_recipe, log, 
     assert {p.name for p in (tmp_path / "out").iterdir()} >= {"table.md", "report.html", "none", "rope"}
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_results_as_one_process(make_recipe, log, tmp_path):
     alone = run(make_recipe(), output_dir=tmp_path / "alone")
     many = run(make_recipe(workers=2), output_dir=tmp_path / "many")
@@ -208,6 +211,7 @@ def test_a_run_on_other_batches_is_refused_before_a_table_shows_it(make_recipe, 
     assert not results["complete"]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_its_own_run_only(make_recipe, log, tmp_path, monkeypatch):
     monkeypatch.setenv("STAND_IN_KILL", "rope")
     with pytest.raises(RunFailed, match="its process was killed"):
@@ -223,6 +227,11 @@ def test_tuning_gives_each_arm_the_rate_with_the_best_validation_loss(make_recip
     assert [arm["learning_rate"] for arm in results["arms"]] == [0.002] * 3
     assert [row["learning_rate"] for row in results["rows"]] == [0.002] * 3
     assert (tmp_path / "out" / "rope" / "tune-0.01" / "metrics.json").is_file()
+    assert [best for _, best in rates_tried(parse_results(results)).rows[1].cells] == [False, True, False]
+    for arm in results["arms"]:  # what the arms were given counts, not what the trials would say now
+        arm["learning_rate"] = 0.01
+    row = rates_tried(parse_results(results)).rows[1]
+    assert ([best for _, best in row.cells], row.edge) == ([False, False, True], True)
 
 
 def test_the_rate_of_the_encoding_is_tuned_beside_it(make_recipe, log, tmp_path):
@@ -268,11 +277,17 @@ def test_a_rate_that_diverges_is_an_answer_unless_all_do(make_recipe, log, monke
     assert results["failed"][0]["stage"] == "tuning"
 
 
-def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch):
+def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch, tmp_path):
     monkeypatch.setenv("STAND_IN_FAIL", "rope")
     with pytest.raises(RunFailed, match=r"no learning rate of compare\.tune could be trained"):
         run(make_recipe(seeds=[0], tune=[0.001, 0.002]))
     assert not any("rope seed-" in line for line in starts(log))
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    rows = {row.arm: row for row in rates_tried(parse_results(results)).rows}
+    assert rows["none"].cells[1][1]
+    assert rows["none"].edge
+    assert rows["rope"].cells == (("failed", False), ("failed", False))
+    assert not rows["rope"].edge
 
 
 @pytest.mark.parametrize(
@@ -343,6 +358,7 @@ def assert_gone(pids):
     assert not [pid for pid in pids if alive(pid)]
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_takes_its_workers_with_it_and_goes_on_where_it_stopped(
     make_recipe, log, start_comparison, monkeypatch
 ):
@@ -358,6 +374,29 @@ def test_a_killed_comparison_takes_its_workers_with_it_and_goes_on_where_it_stop
     before = len(starts(log))
     assert len(run(make_recipe(seeds=[0]))["rows"]) == 3
     assert starts(log)[before:] == ["rope seed-0 0.002 resumed", "tupe-r seed-0 0.002 resumed"]
+
+
+@pytest.mark.slow
+def test_a_comparison_that_is_killed_while_it_tunes_ends_with_the_results_of_an_undisturbed_one(
+    make_recipe, log, start_comparison, monkeypatch, tmp_path
+):
+    """Killed on the first tuning seed, on the second, beyond the edge of the grid and in the first run that counts."""
+    arms = {name: {"model.encoding": name} for name in ("rope", "tupe-r")}
+    tune = {"tune": [0.001, 0.002], "tune_encoding": [1, 4, 16], "tune_seed": [100, 101], "tune_extend": 1}
+    recipe = make_recipe(seeds=[0, 1], arms=arms, **tune)
+    killed = ["tune-0.002-x4-seed-100", "tune-0.002-x16-seed-101", "tune-0.002-x64-seed-101", "seed-0"]
+    for place in killed:
+        monkeypatch.setenv("STAND_IN_KILL", f"tupe-r/{place}")
+        assert start_comparison(recipe, until=1).wait(timeout=90) == -signal.SIGKILL
+        assert [line.split()[1] for line in starts(log) if line.startswith("tupe-r")][-1] == place
+        assert not (tmp_path / "out" / "tupe-r" / place / "metrics.json").exists()
+    monkeypatch.delenv("STAND_IN_KILL")
+    found, trained = run(recipe), len(starts(log))
+    whole = run(recipe, output_dir=tmp_path / "whole")
+    assert len(starts(log)) - trained == trained - len(killed)  # nothing that had finished was trained again
+    assert whole["arms"][1]["encoding_learning_rate"] == 16
+    for name in ("tuning", "arms", "rows", "summary", "comparisons", "planned", "complete", "failed"):
+        assert found[name] == whole[name]
 
 
 @pytest.mark.slow
@@ -392,6 +431,7 @@ def alive(pid):
     return not (stat.is_file() and re.search(r"\) Z ", stat.read_text()))
 
 
+@pytest.mark.slow
 def test_a_worker_has_one_thread_and_leaves_the_parent_its_own(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)

@@ -144,6 +144,7 @@ def test_marks_of_cells_come_from_curves_and_trials(write):
     content["name"] = "edge"
     table = make_decision_table(write(content))
     assert all(cell.rate_at_edge for cell in table.cells)
+    assert {(cell.learning_rate, cell.encoding_learning_rate) for cell in table.cells} == {(0.004, None)}
     assert cell_in_words(cell_of(table, "edge", "rope"), table.sources[0]).endswith("n 3 ↓ *")
     assert cell_in_words(cell_of(table, "edge", "none"), table.sources[0]).endswith("n 3 *")
 
@@ -185,6 +186,15 @@ def test_files_are_found_in_folders_and_named_once(write, tmp_path):
     assert "neither it nor a folder in it holds results.json" in faults([Path("empty")])
     assert "is named twice" in faults([Path("letters"), tmp_path])
     assert "cannot be read" in faults([Path("absent.json")])
+
+
+def test_the_chosen_multiple_of_the_encodings_rate_is_kept(write, tmp_path):
+    content = results("letters")
+    content["arms"][2]["encoding_learning_rate"] = 16
+    table = make_decision_table(write(content))
+    write_decision_table(table, tmp_path / "out")
+    cells = json.loads((tmp_path / "out" / "aggregate.json").read_text())["cells"]
+    assert [cell["encoding_learning_rate"] for cell in cells] == [None, None, 16.0]
 
 
 def test_recipes_of_one_name_are_told_apart_by_their_paths(write):
@@ -233,6 +243,8 @@ def test_the_headline_says_what_can_be_claimed(write):
     same = f"it is better than none, and not distinguishable from {second}."
     assert f"on these tasks {same}" in headline(table)
     assert f"On other tasks like these {same}" in headline(table)
+    rows = {row[0]: row[-1] for row in rank_rows(table)[1]}
+    assert (rows[second].endswith("], not distinguishable"), "not" in rows["none"]) == (True, False)
     pair = probability_of(table.groups[0], second, best)
     other = probability_of(table.groups[0], best, second)
     assert pair.probability.over_tasks is not None

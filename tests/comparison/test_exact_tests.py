@@ -268,7 +268,7 @@ def test_two_equal_arms_are_called_different_as_often_as_the_exact_test_promises
 
 
 @pytest.mark.parametrize("noise", NOISE)
-@pytest.mark.parametrize(("arms", "seeds"), [(4, 7), (4, 10), (8, 8)])
+@pytest.mark.parametrize(("arms", "seeds"), [(4, 7), (4, 10), pytest.param(8, 8, marks=pytest.mark.slow)])
 def test_many_equal_arms_are_not_called_different_more_often_than_the_level(noise, arms, seeds):
     chance = np.random.default_rng([arms, seeds, len(noise)])
     found = false_claims(NOISE[noise](chance, (SETS, seeds, arms)))

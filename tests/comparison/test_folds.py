@@ -21,7 +21,7 @@ def quick(monkeypatch):
     module = sys.modules["wordorder.comparison.compare"]  # the function of this name hides it in the package
     monkeypatch.setattr(module, "write_report", lambda results, folder: None)
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
 
 
 def run(recipe, **options):
@@ -97,6 +97,7 @@ def test_texts_that_changed_under_the_name_of_one_fold_are_refused(folded, log, 
     assert "the data changed under its name" in caught.value.faults[0]
 
 
+@pytest.mark.slow
 def test_workers_train_folds_as_one_process_does(folded, log, tmp_path):
     alone = run(folded(folds=2), output_dir=tmp_path / "alone")
     many = run(folded(folds=2, workers=2), output_dir=tmp_path / "many")

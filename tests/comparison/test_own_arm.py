@@ -59,6 +59,7 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_is_an_arm_like_any_other(mine, make_recipe, log):
     said = load_own_arms([f"{mine}:Mine=mine"])
     assert said[0].startswith("Mine of my.py: ")

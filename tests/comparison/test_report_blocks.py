@@ -12,7 +12,8 @@ from rich.console import Console
 from test_report import EVIL, Page
 
 from wordorder.comparison import markdown_table, render_table
-from wordorder.comparison.report.differences import against, difference_title, in_short, p_in_words, percent, references
+from wordorder.comparison.report.claims import p_in_words, size_of
+from wordorder.comparison.report.differences import against, difference_title, in_short, percent, references
 from wordorder.comparison.report.figures import figure_files, write_figures
 from wordorder.comparison.report.html import difference_matrix, report_page, rows_as_csv, write_report
 from wordorder.comparison.report.table import caption
@@ -25,12 +26,16 @@ from wordorder.comparison.report.view import (
     spans_octaves,
     target_lines,
 )
-from wordorder.comparison.results_file import Comparison, ProbeResult
+from wordorder.comparison.results_file import Claim, Comparison, ProbeResult
 
 BETTER = {
     "arm": "tupe-r", "against": "rope", "n": 6, "paired": True, "scale": "log", "difference": 0.12, "low": 0.08,
     "high": 0.17, "p": 0.01, "p_adjusted": 0.03, "effect": 2.5, "outcome": "better",
 }  # fmt: skip
+CLAIM = Claim(
+    method="Welch's test", measure="F1", seeds=3, difference=0.25, low=0.2, high=0.3, p=0.01, p_adjusted=0.02,
+    outcome="better",
+)  # fmt: skip
 SMALL = {"rope": 40.0, "alibi": 42.0, "tupe-r": 36.0}
 
 
@@ -80,9 +85,19 @@ def test_a_comparison_in_short(changes, words):
 
 def test_small_p_values_and_percent():
     assert p_in_words(Comparison(**BETTER | {"p": 0.2, "p_adjusted": 0.0004})) == "p < 0.001"
+    assert p_in_words(CLAIM) == "p = 0.02"
+    assert p_in_words(CLAIM.having(p_adjusted=None)) == "p = 0.01"
+    assert p_in_words(CLAIM.having(p_adjusted=None, p=None)) == ""
     assert percent(Comparison(**BETTER)) == "11.3% lower"  # exp(-0.12) = 0.887
     assert percent(Comparison(**BETTER | {"difference": -0.12})) == "12.7% higher"
     assert percent(Comparison(**BETTER | {"scale": "difference"})) == "–"
+
+
+def test_the_size_of_an_advantage_and_its_evidence_are_apart():
+    found = size_of(CLAIM, ratio=False, direction="above, in F1, micro-averaged", confidence=0.95)
+    assert found == ("0.25 above, in F1, micro-averaged", "95% interval 0.2 to 0.3, p = 0.02")
+    found = size_of(CLAIM.having(low=None, high=None), ratio=True, direction="", confidence=0.95)
+    assert found == ("1.28 times lower", "p = 0.02")
 
 
 def test_the_tables_say_the_outcome_against_the_baseline(results):

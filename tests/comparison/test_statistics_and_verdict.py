@@ -132,6 +132,7 @@ def test_what_holds_on_new_texts_is_told_in_a_sentence_each():
     )
     assert both.startswith("Retrained, and on new texts: b is better than a (1.")
     assert "by crossed random effects of 3 seeds and 40 segments, which assume roughly normal seeds" in both
+    assert "segments of one document" not in both  # said once
     assert judged.paragraphs == (judged.sentence, here, both, judged.evidence)
 
 

@@ -3,12 +3,12 @@
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
 sys.path.insert(0, str(SCRIPT.parent))  # the recipes that the tests share with the script
@@ -36,25 +36,35 @@ def corpus(tmp_path_factory):
 def environment_of(rank, port, cache):
     """What torchrun would tell a process, without the seconds that torchrun takes."""
     group = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    return {**os.environ, **group, "MASTER_PORT": str(port), "WORDORDER_CACHE": str(cache)}
+    store = {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    return {**os.environ, **group, **store, "WORDORDER_CACHE": str(cache)}
 
 
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+QUICK = ("whole", "stopped", "lost", "full_disk", "not_removed", "refused", "fully_sharded", "replicated", "sharded")
 
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory, corpus):
-    """What each check of two_processes.py found, by name, and the folder in which it worked."""
-    folder = tmp_path_factory.mktemp("pair")
-    port = free_port()
-    command = [sys.executable, "-W", "error", str(SCRIPT), str(folder), str(corpus)]
+    """What each quick check of two_processes.py found, by name, and the folder in which it worked."""
+    return two_processes(tmp_path_factory.mktemp("pair"), corpus, QUICK)
+
+
+@pytest.fixture(scope="session")
+def slow_pair(tmp_path_factory, corpus):
+    """What the others found: trainings of each task, and the compiled one."""
+    from tiny_recipes import TASKS
+
+    return two_processes(tmp_path_factory.mktemp("slow_pair"), corpus, (*TASKS, "together"))
+
+
+def two_processes(folder, corpus, checks):
+    # as torchrun does: the store listens here, at a port that nobody else can take, and both processes are its clients
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    command = [sys.executable, "-W", "error", str(SCRIPT), str(folder), str(corpus), *checks]
     started = [
         subprocess.Popen(
             command,
-            env=environment_of(rank, port, folder / "cache"),
+            env=environment_of(rank, store.port, folder / "cache"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -59,7 +59,9 @@ def test_torchrun_is_stopped_by_sigterm_and_accelerate_launch_goes_on(corpus, tm
         spoken[0],
     )
     assert stopped, said
-    done = start(lines["accelerate"], recipe, folder, tmp_path / "cache", "--resume", "--json")
+    accelerate, launch, *options = lines["accelerate"]
+    line = [accelerate, launch, "--main_process_port", "0", *options]  # 29500 may be that of other tests
+    done = start(line, recipe, folder, tmp_path / "cache", "--resume", "--json")
     out, said = done.communicate(timeout=240)
     assert done.returncode == 0, said
     assert json.loads(out)["steps"] == 300  # printed once

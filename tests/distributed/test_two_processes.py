@@ -15,17 +15,17 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from wordorder.errors import BadInput
 from wordorder.training.runs.unit_scores import read_unit_scores
 
-pytestmark = pytest.mark.timeout(600)  # the first test waits for two processes that import their libraries
+# the first test waits for two processes that import their libraries
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
-def test_two_processes_train_as_one_with_twice_the_batch(pair, corpus, tmp_path, name):
+def test_two_processes_train_as_one_with_twice_the_batch(slow_pair, corpus, tmp_path, name):
     """Loss, gradients and scores, with other numbers of labels in each process and a last batch that is not whole."""
-    found, other = pair[name]
+    found, other = slow_pair[name]
     recorded = []
     one = train(tmp_path / name, corpus, *TASKS[name], rows=4, recorded=recorded)
-    assert largest_difference(load_file(pair.folder / f"{name}.safetensors"), flat(recorded)) < 1e-6
+    assert largest_difference(load_file(slow_pair.folder / f"{name}.safetensors"), flat(recorded)) < 1e-6
     assert found["losses"] == pytest.approx(losses(one), rel=1e-6)
     # predictions that are nearly the same correlate with anything
     within = 1e-3 if name == "regression" else 1e-6
@@ -34,14 +34,14 @@ def test_two_processes_train_as_one_with_twice_the_batch(pair, corpus, tmp_path,
     assert found["steps"] == one.metrics["steps"]
     assert found["best_step"] == one.metrics["best_step"]
     assert found == other
-    mine, theirs = (read_unit_scores(folder / name) for folder in (tmp_path, pair.folder))
+    mine, theirs = (read_unit_scores(folder / name) for folder in (tmp_path, slow_pair.folder))
     np.testing.assert_allclose(theirs.losses, mine.losses, rtol=1e-3 if name == "regression" else 1e-5)
     np.testing.assert_array_equal(theirs.counts, mine.counts)
     np.testing.assert_array_equal(theirs.documents, mine.documents)
 
 
-def test_processes_that_read_other_batches_have_another_digest(pair):
-    digests = [tuple(pair[name][0]["batches"].values()) for name in ("masked-lm", "lanes", "classification")]
+def test_processes_that_read_other_batches_have_another_digest(slow_pair):
+    digests = [tuple(slow_pair[name][0]["batches"].values()) for name in ("masked-lm", "lanes", "classification")]
     assert len(set(digests)) == 3
 
 
@@ -94,12 +94,12 @@ def test_fsdp_on_cpus_is_refused(pair):
         )
 
 
-def test_half_precision_checkpointing_and_compilation_with_a_memory(pair):
-    one, _ = pair["together"]
+def test_half_precision_checkpointing_and_compilation_with_a_memory(slow_pair):
+    one, _ = slow_pair["together"]
     assert one["checkpointed"] == one["plain"]
     assert one["compiled"] == pytest.approx(one["plain"], rel=1e-3)
     plain, checkpointed, compiled = (
-        load_file(pair.folder / f"{name}.safetensors") for name in ("plain", "checkpointed", "compiled")
+        load_file(slow_pair.folder / f"{name}.safetensors") for name in ("plain", "checkpointed", "compiled")
     )
     assert largest_difference(checkpointed, plain) == 0
     assert largest_difference(compiled, plain) < 0.02 * max(float(grad.abs().max()) for grad in plain.values())

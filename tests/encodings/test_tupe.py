@@ -25,7 +25,7 @@ def build(reset, **options):
 
 
 @pytest.mark.parametrize("reset", [None, "paper", "reference-code"])
-@pytest.mark.parametrize("length", [1, 2, 63, 160])
+@pytest.mark.parametrize("length", [1, 2, 63, pytest.param(160, marks=pytest.mark.slow)])
 def test_bias_and_gradients_match_the_paper(reset, length):
     encoding = build(reset)
     weights = dict(encoding.named_parameters())

@@ -228,7 +228,7 @@ def test_what_stands_for_the_text_in_a_transformer(pooling):
     assert_close(output.pooler_output, by_hand)
 
 
-@pytest.mark.parametrize("architecture", ["bag-of-words", "convolution"])
+@pytest.mark.parametrize("architecture", ["bag-of-words", pytest.param("convolution", marks=pytest.mark.slow)])
 def test_compiles_without_a_break(architecture):  # torch's LSTM breaks the graph by itself
     model, x = build(architecture, "complex complex-order"), ids(2, 8)
     mask = torch.ones_like(x)

@@ -129,7 +129,13 @@ def test_gradient_checkpointing_changes_nothing(options):
         assert_close(ours, wanted, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("options", [{}, {"frequency": "word-sharing", "phase": True, "damping": "learned"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"frequency": "word-sharing", "phase": True, "damping": "learned"},
+    ],
+)
 def test_compiles_without_a_break(options):
     model, x = build(options), ids()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")

@@ -210,7 +210,7 @@ def test_gradient_checkpointing_through_transformers():
         assert_close(ours, reference, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["tupe-r", "shaw"])
+@pytest.mark.parametrize("name", [pytest.param("tupe-r", marks=pytest.mark.slow), "shaw"])
 def test_compiles_without_a_break(name):
     model, x = build(name, num_hidden_layers=1), ids(2, 12)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")

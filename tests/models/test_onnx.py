@@ -67,6 +67,7 @@ def test_the_page_s_example_serves_any_batch_and_length_with_padding(tmp_path, m
         check(model, session, {"input_ids": x, "attention_mask": mask}, mask.bool().numpy())
 
 
+@pytest.mark.slow
 def test_the_encoder_alone_without_padding(tmp_path):
     model = build(num_hidden_layers=1).model
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=LONGEST)}
@@ -79,6 +80,7 @@ def test_the_encoder_alone_without_padding(tmp_path):
         check(model, session, {"input_ids": torch.randint(50, (rows, length))}, slice(None))
 
 
+@pytest.mark.slow
 def test_a_text_classifier_with_tupe_a_gives_the_same_logits_for_any_batch_and_length(tmp_path):
     model = build("classification", "tupe-a", num_hidden_layers=1, num_labels=3)
     inputs = dict(zip(("input_ids", "attention_mask"), batch(2, 9), strict=True))

@@ -341,6 +341,7 @@ def test_gradient_checkpointing_through_transformers():
         assert_close(ours, reference, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_compiles_without_a_break():
     model = build("tupe-r", num_hidden_layers=1, decoder_layers=1)
     inputs = batch([ids(1, 11), ids(1, 7)], [ids(1, 5), ids(1, 6)])

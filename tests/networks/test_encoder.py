@@ -42,7 +42,7 @@ def padded(texts, side, pad=0):
     return ids, valid, (Contiguous(longest) if side == "right" else Contiguous(longest, -offset))
 
 
-@pytest.mark.parametrize("length", [1, 2, 63, pytest.param(160, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [1, 2, 31, pytest.param(160, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(("norm", "placement"), [("layer", "post"), ("layer", "pre"), ("rms", "pre"), ("rms", "post")])
 @pytest.mark.parametrize(("encoding", "reset"), [("tupe-a", None), ("tupe-r", "paper"), ("tupe-r", "reference-code")])

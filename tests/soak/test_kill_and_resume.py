@@ -32,6 +32,7 @@ def test_five_kills_of_each_model_resume_bit_for_bit(tmp_path):
         assert result["compared"] > 20  # files
 
 
+@pytest.mark.slow
 def test_no_crash_while_a_checkpoint_is_written_leaves_half_of_one():
     done = script("every_point.py")
     assert done.returncode == 0, done.stdout + done.stderr

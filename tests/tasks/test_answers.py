@@ -76,7 +76,7 @@ def model_of(data, **fields):
     return build_model(config, model_class("decoder", "causal-lm"), seed=0).eval()
 
 
-@pytest.mark.parametrize("name", ["reverse", "parity", "bucket-sort"])
+@pytest.mark.parametrize("name", ["reverse", "parity", pytest.param("bucket-sort", marks=pytest.mark.slow)])
 def test_exact_match_is_the_share_that_greedy_search_writes(name):
     data = prepared(name, test_lengths=(4, 5))
     model = model_of(data)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed import TCPStore
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
@@ -276,8 +277,8 @@ def test_memory_in_half_precision_is_saved_and_goes_on(recipe_file, tmp_path, mo
 
 
 def one_of_two(rank, port, recipe_file, settings, folder):
-    group = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": port}
-    os.environ.update({**group, "MASTER_ADDR": "127.0.0.1"})
+    group = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": str(port)}
+    os.environ.update({**group, "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"})
     run(read_recipe(recipe_file, settings), output_dir=folder, progress=False)
 
 
@@ -288,10 +289,11 @@ def test_two_processes_have_lanes_and_memories_of_their_own(recipe_file, tmp_pat
     plain += ["training.max_steps=6", "training.save_steps=5", "training.eval_strategy=no"]
     plain += ["model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0"]
     settings = [*plain, "training.per_device_train_batch_size=1"]
-    port = str(20000 + os.getpid() % 20000)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # at a port that nobody else can take
     fork = multiprocessing.get_context("fork")  # a new interpreter would import its libraries for seconds
     started = [
-        fork.Process(target=one_of_two, args=(rank, port, recipe_file, settings, tmp_path / "two")) for rank in range(2)
+        fork.Process(target=one_of_two, args=(rank, store.port, recipe_file, settings, tmp_path / "two"))
+        for rank in range(2)
     ]
     for process in started:
         process.start()

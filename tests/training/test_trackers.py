@@ -54,12 +54,14 @@ def two_runs(shared_recipe_file, tmp_path_factory):
     return runs, home, found
 
 
+@pytest.mark.slow
 def test_nothing_is_written_outside_the_run_folders(two_runs):
     runs, home, _ = two_runs
     assert [path for path in home.rglob("*") if path.is_file()] == []
     assert {path.name for path in runs.iterdir()} == {"one", "two"}
 
 
+@pytest.mark.slow
 def test_wandb_writes_each_run_into_its_own_folder(two_runs):
     runs, _, found = two_runs
     if "wandb" not in found:
@@ -69,6 +71,7 @@ def test_wandb_writes_each_run_into_its_own_folder(two_runs):
         assert b"train/loss" in log.read_bytes()
 
 
+@pytest.mark.slow
 def test_trackio_writes_into_the_folder_of_the_first_run_of_a_process(two_runs):
     runs, _, found = two_runs
     if "trackio" not in found:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from wordorder.attention import flex, reference, sdpa, tiles
 from wordorder.attention.plan import AttentionSizes, HybridPlan, Plan, check_plan, plan_attention
+from wordorder.attention.triton.bias import kernel_bias
 from wordorder.encodings import (
     Composition,
     Encoding,
@@ -100,7 +101,7 @@ def attention(
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
     order = _as_order(order, q, k)
     mask = _as_mask(order, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
-    sizes = AttentionSizes.of(q, k)
+    sizes = AttentionSizes.of(q, k, v)
     if isinstance(order, Plan):
         if mask is not None or backend is not None:
             raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
@@ -121,16 +122,25 @@ def attend(
 
     Nothing is checked: `attention` does that, and `plan_attention`.
     """
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
+    order, groups = plan.order, q.shape[1] // k.shape[1]
+    if groups > 1 and (plan.backend != "triton" or len(order.content) > 0):
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     shift, content = _content(q, k, plan)
     q, k = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
     if plan.backend == "sdpa":
         added = None if content is None else content.written_out(q.dtype)
         return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, added, dropout, plan.is_causal), None
+    if plan.backend == "triton":
+        from wordorder.attention.triton.operators import attend as by_kernels  # needs Triton
+
+        assert plan.kernel_bias is not None
+        assert plan.kernel_mask is not None
+        own = plan.kernel_bias
+        if content is not None:
+            own = kernel_bias(content if order.bias is None else order.bias + content, q.shape[1], q.dtype)
+        return by_kernels(q, k, v, order.scale, own, plan.kernel_mask, dropout=dropout, return_lse=return_lse)
     if plan.backend == "flex":
-        return flex.attend(q, k, v, plan.order, plan.mask), None
+        return flex.attend(q, k, v, plan.order, plan.block_mask), None
     if plan.backend == "reference":
         added = None if content is None else content.written_out(torch.promote_types(q.dtype, torch.float32))
         return reference.attend(

@@ -2,13 +2,14 @@
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 import torch
 
 from wordorder.errors import BadInput
 
-Backend = Literal["reference", "sdpa", "kept-tiles", "recomputed-tiles", "flex"]
+Backend = Literal["reference", "sdpa", "kept-tiles", "recomputed-tiles", "flex", "triton"]
 BiasKind = Literal["none", "fixed", "learned"]
 
 VARIABLE = "WORDORDER_BACKEND"
@@ -22,6 +23,18 @@ MOST_KEPT = 256 * 2**20
 """Most bytes of weights that a layer may keep for its backward pass."""
 LARGEST_MATRIX = 256 * 2**20
 """Most bytes of bias that may be written out (and, on a GPU, of its gradient, which has a matrix per example)."""
+TRITON = find_spec("triton") is not None
+"""Whether Triton is installed; torch brings it along on Linux with a GPU."""
+WIDEST_HEAD = 256
+"""Most channels of a head that the Triton kernels have registers for."""
+WIDEST_TRAINED = 128
+"""The same in training."""
+WIDEST_FLOAT32 = 64
+"""The same for float32, whose products are exact and not by tensor cores."""
+MOST_PROGRAMS = 65_535
+"""Most heads of all examples; in a traced call, whose batch is a symbol, CUDA refuses more examples than that."""
+SPARE_RANK = 16
+"""Channels that low-rank factors may have beyond those of the widest head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +50,9 @@ class Call:
     queries: int
     keys: int
     head_dim: int
+    """Channels of a head of the queries or of the values, the larger."""
+    rank: int = 0
+    """Channels of the bias's low-rank factors, of all such parts together."""
     bias: BiasKind = "none"
     """Whether there is a bias, and whether its gradient is wanted."""
     structured: bool = True
@@ -51,7 +67,11 @@ class Call:
     masked: bool = False
     """The mask differs between examples, so that bias and mask together need a matrix for each."""
     traced: bool = False
-    """torch.compile or torch.export traces the call, or torch.func or forward-mode differentiation transforms it."""
+    """torch.compile or torch.export traces the call."""
+    transformed: bool = False
+    """torch.func or forward-mode differentiation transforms the call."""
+    small_gpu: bool = False
+    """The GPU is older than an A100 (compute capability 8.0): blocks of the kernels have not enough shared memory."""
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:
@@ -60,11 +80,12 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     ===================  ==========================================================================================
     backend              taken for
     ===================  ==========================================================================================
-    `reference`          attention weights; log-sum-exp on a GPU
-    `sdpa`               whatever torch's fused kernels can do, small calls, and everything that is traced
+    `reference`          attention weights; the log-sum-exp where no other backend gives it
+    `sdpa`               whatever torch's fused kernels can do, small calls, and on a CPU everything that is traced
     `kept-tiles`         CPU training with a learned bias or dropout, up to 1,024 keys
     `recomputed-tiles`   the same for longer texts and in bfloat16; long fixed biases; log-sum-exp on a CPU
-    `flex`               GPU, a bias that would be too large written out
+    `triton`             GPU: a bias or content terms that learn in 16 bits, too large biases, log-sum-exp; also traced
+    `flex`               GPU, a bias that would be too large written out, without Triton kernels for it
     ===================  ==========================================================================================
 
     Args:
@@ -88,7 +109,7 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
         return forced  # pyright: ignore[reportReturnType]
     if call.return_weights:
         return "reference"
-    if call.traced:
+    if call.transformed or (call.traced and call.device != "cuda"):
         return "reference" if call.return_lse else "sdpa"
     return _on_cpu(call) if call.device == "cpu" else _on_gpu(call)
 
@@ -118,12 +139,17 @@ def _tiles(call: Call) -> Backend:
 
 
 def _on_gpu(call: Call) -> Backend:
+    gradient = call.batch if call.bias == "learned" and call.training and not call.masked else 1
+    # where lengths are symbols, a comparison would bind a compiled or exported graph to those of its example
+    large = not call.traced and _matrix_bytes(call) * gradient > LARGEST_MATRIX
+    if call.device == "cuda" and _refusal("triton", call) is None:
+        # exact products of float32 do not run on tensor cores: written out, they are torch's, which are faster
+        learns = call.training and (call.bias == "learned" or call.content) and call.dtype.itemsize == 2
+        if (learns and (call.traced or call.queries * call.keys >= SMALL)) or call.return_lse or large:
+            return "triton"
     if call.return_lse:
         return "reference"
-    gradient = call.batch if call.bias == "learned" and call.training and not call.masked else 1
-    if call.device != "cuda" or _matrix_bytes(call) * gradient <= LARGEST_MATRIX or _refusal("flex", call):
-        return "sdpa"
-    return "flex"
+    return "flex" if call.device == "cuda" and large and not _refusal("flex", call) else "sdpa"
 
 
 def _matrix_bytes(call: Call) -> int:
@@ -140,7 +166,7 @@ def _refusal(backend: str, call: Call) -> str | None:
     if backend.endswith("tiles"):
         if call.return_weights:
             return "does not return attention weights; take backend='reference' or None"
-        if call.device != "cpu" or call.traced or call.dtype == torch.float16:
+        if call.device != "cpu" or call.traced or call.transformed or call.dtype == torch.float16:
             return "computes in bfloat16, float32 or float64 on a CPU, outside torch.compile and torch.func; take None"
     if backend == "flex":
         if call.return_lse or call.return_weights or call.dropout or call.content:
@@ -149,6 +175,25 @@ def _refusal(backend: str, call: Call) -> str | None:
             return "trains on a CUDA device only; take backend=None"
         if not call.structured:
             return "wants a bias of low-rank and Toeplitz parts; take backend=None"
-        if call.traced:
+        if call.traced or call.transformed:
             return "is not traced; take backend=None"
+    if backend == "triton":
+        if call.return_weights:
+            return "does not return attention weights; take backend='reference' or None"
+        if not TRITON:
+            return "needs Triton; install it with pip install triton"
+        # Triton's interpreter runs the kernels on a CPU, slowly, to test them
+        if call.device != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+            return "computes on a GPU; take backend=None"
+        if call.dtype == torch.float64 or call.transformed:
+            return "computes in float16, bfloat16 or float32, outside torch.func; take backend=None"
+        if call.small_gpu:
+            return "wants a GPU of compute capability 8.0 or above; take backend=None"
+        widest = WIDEST_FLOAT32 if call.dtype == torch.float32 else WIDEST_TRAINED if call.training else WIDEST_HEAD
+        if call.head_dim > widest:
+            return f"takes heads of at most {widest} channels here, got {call.head_dim}; take backend=None"
+        if not call.traced and call.batch * call.heads > MOST_PROGRAMS:
+            return f"takes at most {MOST_PROGRAMS:,} heads of all examples; take a smaller batch or backend=None"
+        if call.rank > (highest := widest + SPARE_RANK):
+            return f"takes low-rank factors of at most {highest} channels here, got {call.rank}; take backend=None"
     return None

@@ -1,4 +1,6 @@
-"""Attention over long texts on a GPU, with the bias inside torch's FlexAttention and without a T x S tensor.
+"""Attention over long texts on a GPU, with the bias inside torch's FlexAttention, so that no score is written out.
+
+A mask is: `create_block_mask` makes T x S booleans for a moment.
 
 The low-rank part becomes further channels of queries and keys, so that one product gives content and position::
 
@@ -11,7 +13,7 @@ https://arxiv.org/abs/2412.05496) writes the gradient of the table by atomic add
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,18 +22,17 @@ from torch.nn import functional as F
 from wordorder.encodings import PositionTerms
 from wordorder.ops import LowRankBias, Packed, ToeplitzBias, Visibility
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
 CHANNELS = 16
 """Query channels are padded to a multiple of this number, which tensor cores read at once."""
 
 
-def attend(
-    q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms, mask: Visibility | Tensor | None
-) -> Tensor:
+def attend(q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms, blocks: "BlockMask | None") -> Tensor:
     """Return the attention output (B, H, T, E); the order's bias must be of low-rank and Toeplitz parts."""
-    from torch.nn.attention.flex_attention import create_block_mask
-
     q, k, tables = _concatenate(q_BHTD, k_BHSD, order)
-    queries, score_mod, blocks = q.shape[2], None, None
+    queries, score_mod = q.shape[2], None
     if tables:
         table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
 
@@ -40,10 +41,19 @@ def attend(
             return score + table_HW[h, j - i + (queries - 1)]
 
         score_mod = add_relative
-    if mask is not None:  # blocks that are hidden as a whole are never computed
-        mask_mod, batch, heads = _mask_mod(mask, q, k)
-        blocks = create_block_mask(mask_mod, batch, heads, queries, k.shape[2], device=str(q.device))
     return _flex_attention(q.device.type)(q, k, v_BHSE, score_mod=score_mod, block_mask=blocks, scale=1.0)
+
+
+def block_mask(
+    mask: Visibility | Tensor | None, batch: int, heads: int, queries: int, keys: int, device: torch.device
+) -> "BlockMask | None":
+    """Return the mask as FlexAttention takes it: blocks that are hidden as a whole are never computed."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    if mask is None:
+        return None
+    sizes = batch, heads if isinstance(mask, Tensor) else None, queries, keys
+    return create_block_mask(_mask_mod(mask, batch, heads, queries, keys, device), *sizes, device=str(device))
 
 
 def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -63,13 +73,12 @@ def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[
 
 
 def _mask_mod(
-    mask: Visibility | Tensor, q: Tensor, k: Tensor
-) -> tuple[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], int | None, int | None]:
-    """Return a function of (example, head, query, key) that is True for visible keys, and the axes that it reads."""
+    mask: Visibility | Tensor, batch: int, heads: int, queries: int, keys: int, device: torch.device
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Return a function of (example, head, query, key) that is True for visible keys."""
     if isinstance(mask, Tensor):
-        full = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        return (lambda b, h, i, j: full[b, h, i, j]), q.shape[0], q.shape[1]
-    device, batch = q.device, q.shape[0]
+        full = mask.expand(batch, heads, queries, keys)
+        return lambda b, h, i, j: full[b, h, i, j]
     valid_BS = None if mask.valid_BS is None else mask.valid_BS.to(device).expand(batch, -1)
     sequences = [s.sequence_BT.to(device).expand(batch, -1) for s in (mask.query, mask.key) if isinstance(s, Packed)]
     query_BT, key_BS = (positions.index_BT(device).expand(batch, -1) for positions in (mask.query, mask.key))
@@ -90,7 +99,7 @@ def _mask_mod(
             visible = visible & (query_BT[b, i] - key_BS[b, j] < within)
         return visible
 
-    return seen, batch, None
+    return seen
 
 
 @lru_cache(maxsize=2)
@@ -100,4 +109,4 @@ def _flex_attention(device: str) -> Callable[..., Any]:
 
     if device != "cuda":
         return flex_attention
-    return torch.compile(flex_attention, dynamic=False)  # pyright: ignore[reportUnknownMemberType]
+    return torch.compile(flex_attention, dynamic=True)  # pyright: ignore[reportUnknownMemberType]

@@ -1,18 +1,23 @@
 """Plan attention: put order and mask, once per forward pass, in the form that every layer's call reads."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wordorder.attention import sdpa
+from wordorder.attention import flex, sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import TileMask
+from wordorder.attention.triton.bias import KernelBias, kernel_bias
+from wordorder.attention.triton.masks import KernelMask, kernel_mask
 from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
-from wordorder.ops import DenseBias, Packed, Visibility, check_positions_fit
+from wordorder.ops import DenseBias, LowRankBias, Packed, Visibility, check_positions_fit
 from wordorder.ops.execution import transformed
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,11 @@ class Plan:
     is_causal: bool = False
     """The mask is the lower triangle, which SDPA knows by name."""
     tile_mask: TileMask | None = None
+    block_mask: "BlockMask | None" = None
+    """For FlexAttention."""
+    kernel_bias: KernelBias | None = None
+    """For Triton, as is the mask."""
+    kernel_mask: KernelMask | None = None
 
     def layer(self, index: int) -> "Plan":
         """Return the plan as layer ``index`` (from 0) sees it."""
@@ -57,13 +67,15 @@ class AttentionSizes:
     queries: int
     keys: int
     head_dim: int
+    """Channels of a head of the queries or of the values, the larger."""
     dtype: torch.dtype
     device: torch.device
 
     @classmethod
-    def of(cls, q: Tensor, k: Tensor) -> "AttentionSizes":
-        """Return the sizes of queries (B, H, T, D) and keys (B, G, S, D)."""
+    def of(cls, q: Tensor, k: Tensor, v: Tensor | None = None) -> "AttentionSizes":
+        """Return the sizes of queries (B, H, T, D), keys (B, G, S, D) and values (B, G, S, E); None: E = D."""
         batch, heads, queries, width = q.shape
+        width = width if v is None else max(width, v.shape[-1])
         keys, dtype, device = k.shape[2], q.dtype, q.device
         return cls(batch=batch, heads=heads, queries=queries, keys=keys, head_dim=width, dtype=dtype, device=device)
 
@@ -109,7 +121,7 @@ def check_plan(plan: Plan, sizes: AttentionSizes, *, dropout: float, return_lse:
     """Refuse a call that the plan's backend cannot do."""
     call = _call(plan.order, None, sizes, _Wanted(plan.backend, dropout > 0, return_lse))
     # a plan made outside a traced layer stays what it is: its backend runs outside as well
-    choose_backend(replace(call, traced=False), plan.backend)
+    choose_backend(replace(call, traced=False, transformed=False), plan.backend)
 
 
 class _Wanted(NamedTuple):
@@ -134,7 +146,13 @@ def _plan(
     if isinstance(mask, Visibility) and mask.hides_nothing:
         mask = None
     if chosen == "flex":
-        return Plan(chosen, order, mask)
+        blocks = flex.block_mask(mask, sizes.batch, sizes.heads, sizes.queries, sizes.keys, sizes.device)
+        return Plan(chosen, order, mask, block_mask=blocks)
+    if chosen == "triton":
+        read = kernel_mask(mask, sizes.batch, sizes.device)
+        return Plan(
+            chosen, order, mask, kernel_bias=kernel_bias(order.bias, sizes.heads, sizes.dtype), kernel_mask=read
+        )
     if chosen.endswith("tiles"):
         tile_mask = TileMask(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
         if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
@@ -160,6 +178,7 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         masked = mask.dim() == 4 and mask.shape[0] > 1
     else:
         masked = mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
+    parts = () if bias is None else bias.parts()
     kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
     return Call(
         device=sizes.device.type,
@@ -169,16 +188,25 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         queries=sizes.queries,
         keys=sizes.keys,
         head_dim=sizes.head_dim,
+        rank=sum(part.key_factor_BHSR.shape[-1] for part in parts if isinstance(part, LowRankBias)),
         bias=kind,
-        structured=bias is None or not any(isinstance(part, DenseBias) for part in bias.parts()),
+        structured=not any(isinstance(part, DenseBias) for part in parts),
         content=bool(order.content),
         training=torch.is_grad_enabled(),
         dropout=wanted.dropout,
         return_lse=wanted.lse,
         return_weights=wanted.weights,
         masked=masked,
-        traced=torch.compiler.is_compiling() or transformed(),
+        traced=torch.compiler.is_compiling(),
+        transformed=transformed(),
+        small_gpu=_is_small(sizes.device),
     )
+
+
+def _is_small(device: torch.device) -> bool:
+    """Tell whether a device is a GPU of Nvidia older than an A100."""
+    here = device.type == "cuda" and torch.version.hip is None and torch.cuda.is_available()
+    return here and torch.cuda.get_device_capability(device) < (8, 0)
 
 
 def _alike(order: PositionTerms, other: PositionTerms) -> bool:

@@ -1,8 +1,9 @@
 """`wordorder compare RECIPE` and `wordorder aggregate RESULTS...`: train arms x seeds, and report over tasks."""
 
 import sys
+from html import unescape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,7 +13,10 @@ from wordorder.errors import BadInput
 from wordorder.streams import drop_lost_output, printable
 
 if TYPE_CHECKING:
+    from wordorder.comparison.engines.ray import RayCluster
     from wordorder.training import Recipe
+
+Engine = Literal["local", "ray"]
 
 
 def compare(
@@ -29,8 +33,34 @@ def compare(
         ),
     ] = None,
     output_dir: Annotated[
-        Path | None,
-        typer.Option("--output-dir", metavar="FOLDER", help="Where the results go; by default as the recipe says."),
+        str | None,
+        typer.Option(
+            "--output-dir",
+            metavar="FOLDER",
+            help="Where the results go, a folder or s3://bucket/folder; by default as the recipe says.",
+        ),
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="Train in processes of this machine, or on a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="auto|HOST:PORT",
+            help="The Ray cluster; by default RAY_ADDRESS, or one that is started here for the comparison.",
+        ),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(
+            "--gpus-per-run",
+            metavar="F",
+            help="Ray: GPUs that a run takes, less than 1 to share one; by default 1 where the cluster has GPUs.",
+        ),
+    ] = None,
+    cpus_per_run: Annotated[
+        float | None, typer.Option("--cpus-per-run", metavar="N", help="Ray: cores that a run takes; by default 1.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
@@ -42,9 +72,12 @@ def compare(
     More seeds in the same folder: **wordorder compare recipes/demo.toml --set 'compare.seeds=[0,1,2,3,4,5]'**
 
     An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
+
+    On a Ray cluster: **wordorder compare recipes/demo.toml --engine ray --address auto**
     """
     if not json and not dry_run:
         drop_lost_output()
+    cluster = _cluster(engine, address, gpus_per_run, cpus_per_run)
     from wordorder.training import read_recipe
 
     if own_arms:  # before the recipe is read, which may name them
@@ -63,7 +96,8 @@ def compare(
         return
     from wordorder.comparison import compare as run_comparison
 
-    _show(run_comparison(resolved, output_dir=output_dir, progress=not json), json=json)
+    results = run_comparison(resolved, output_dir=output_dir, progress=not json, ray=cluster)
+    _show(results, json=json, place=output_dir or resolved.training.get("output_dir"))
 
 
 def aggregate(
@@ -121,8 +155,23 @@ def _check(recipe: "Recipe") -> None:
         check_probes(recipe)
 
 
-def _show(results: Path, *, json: bool) -> None:
-    """Print the table of a results file, or the file itself."""
+def _cluster(
+    engine: Engine, address: str | None, gpus_per_run: float | None, cpus_per_run: float | None
+) -> "RayCluster | None":
+    """Return the cluster that the options of --engine ray describe; refuse them without it."""
+    given = {"--address": address, "--gpus-per-run": gpus_per_run, "--cpus-per-run": cpus_per_run}
+    if engine == "local":
+        if unused := [name for name, value in given.items() if value is not None]:
+            raise BadInput(f"{', '.join(unused)}: only for --engine ray; add it, or leave {unused[0]} out")
+        return None
+    from wordorder.comparison.engines.ray import RayCluster
+
+    cpus = 1 if cpus_per_run is None else cpus_per_run
+    return RayCluster(address=address, gpus_per_run=gpus_per_run, cpus_per_run=cpus)
+
+
+def _show(results: Path, *, json: bool, place: str | None) -> None:
+    """Print the table of a results file, or the file itself, and the folder or address where the report is."""
     if json:
         sys.stdout.write(printable(results.read_text(encoding="utf-8")))
         return
@@ -132,6 +181,7 @@ def _show(results: Path, *, json: bool) -> None:
         from wordorder.comparison import read_results, render_table
 
         render_table(read_results(results), Console())
-    else:  # a pipe or a file has no width to fit: the same table as markdown
-        print(printable((results.parent / "table.md").read_text(encoding="utf-8")))
-    print(printable(f"Report: {results.parent / 'report.html'}"))
+    else:  # a pipe or a file has no width to fit: the same table as markdown, its characters as they are
+        print(printable(unescape((results.parent / "table.md").read_text(encoding="utf-8"))))
+    report = f"{place}/report.html" if place and "://" in place else results.parent / "report.html"
+    print(printable(f"Report: {report}"))

@@ -2,6 +2,7 @@
 
 from wordorder.comparison.compare import compare
 from wordorder.comparison.decision_table import DecisionTable, make_decision_table
+from wordorder.comparison.engines.ray import RayCluster
 from wordorder.comparison.report.decision_table import write_decision_table
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import markdown_table, render_table
@@ -10,6 +11,7 @@ from wordorder.comparison.results_file import Results, read_results
 
 __all__ = [
     "DecisionTable",
+    "RayCluster",
     "Results",
     "compare",
     "make_decision_table",

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from rich.console import Console
 
+from wordorder.comparison.engines.engine import Engine, Job
+from wordorder.comparison.engines.local import LocalEngine, devices_of, placements
+from wordorder.comparison.engines.ray import RayCluster, RayEngine
+from wordorder.comparison.engines.store import Store, is_url
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline
@@ -35,7 +39,6 @@ from wordorder.comparison.runs import (
 )
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
 from wordorder.comparison.tuning import Rates, Search, best_of
-from wordorder.comparison.workers import Team, devices_of, placements
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
@@ -50,9 +53,10 @@ if TYPE_CHECKING:
 def compare(
     recipe: Recipe,
     *,
-    output_dir: Path | None = None,
+    output_dir: Path | str | None = None,
     progress: bool = True,
     pipeline: Pipeline | None = None,
+    ray: RayCluster | None = None,
 ) -> Path:
     """Train every arm of a recipe with every seed, and write results.json, table.md and report.html.
 
@@ -66,12 +70,15 @@ def compare(
 
     Args:
         recipe: a recipe with a [compare] section.
-        output_dir: where the runs and results go; training.output_dir, or else runs/<name of the recipe>, by default.
+        output_dir: where the runs and results go, a folder or the address of an object store (s3://bucket/folder, for
+            instance); training.output_dir, or else runs/<name of the recipe>, by default.
         progress: show a live display on standard error (lines where that is not a terminal).
         pipeline: what to call for data, training, cost and maps; the package's own by default.
+        ray: the Ray cluster to train on; None for processes of this machine, compare.workers of them. On CPUs the
+            results are those of two or more workers, which have one thread each, to the bit.
 
     Returns:
-        The path of results.json.
+        The path of results.json; of a copy of it where an object store has the folder.
 
     Raises:
         BadInput: arms that would see different batches, a folder that cannot be written, or a run folder of a different
@@ -90,22 +97,26 @@ def compare(
         )
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
-    folder = Path(output_dir or recipe.output_dir)
-    if fault := run_folder_fault(folder):
-        raise BadInput(fault)
+    place = str(output_dir or recipe.training.get("output_dir") or recipe.output_dir)
+    if place.startswith("memory://") and (ray is not None or config.workers > 1):
+        raise BadInput(f"--output-dir: {place} is the memory of one process; it takes compare.workers=1 and no Ray")
     with stopped_by_signals():
+        store = Store.open(place) if is_url(place) else None
+        folder = Path(place) if store is None else store.here
+        if fault := run_folder_fault(folder):
+            raise BadInput(fault)
         statistics = _statistics(recipe, config, tools)
         arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, Console(stderr=True, quiet=not progress))
         record = Record(
             recipe=recipe, config=config, arms=arms, folder=folder, statistics=statistics, pipeline=tools,
-            budget=matched, looks=earlier_looks(folder / "results.json"),
+            budget=matched, looks=earlier_looks(folder / "results.json"), store=store,
         )  # fmt: skip
-        _train_all(record, progress=progress)
+        _train_all(record, ray, progress=progress)
         return _conclude(record)
 
 
-def _train_all(record: Record, *, progress: bool) -> None:
+def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> None:
     """Train all unfinished runs: first the trials of learning rates, if there are any, then the runs that count."""
     config, folder, arms, statistics = record.config, record.folder, record.arms, record.statistics
     searches = _searches(record)
@@ -116,23 +127,29 @@ def _train_all(record: Record, *, progress: bool) -> None:
     open_rates = {"learning_rate", "encoding_learning_rate"} if config.tune else set[str]()
     check_folders(planned, statistics, skip=frozenset(open_rates))
     folder.mkdir(parents=True, exist_ok=True)
-    places = placements(devices_of(record.recipe), workers=config.workers, runs=len(planned))
-    team = Team(record.pipeline, statistics, places=places)
+    engine = _engine(record, ray, runs=len(planned))
     try:
         with Display(planned, show=progress) as display:
             while trials := _next_trials(record, searches):
                 check_folders(trials, statistics)
                 record.trials += trials
                 display.expect(trials)
-                _work(trials, record, team, display)
+                _work(trials, record, engine, display)
             if not record.grid:
                 rates = {arm: best for arm, own in _trial_scores(record).items() if (best := best_of(own)) is not None}
                 record.runs = runs_of(arms, config, folder, chosen=rates)
                 _give_up_untrainable(record, rates)
                 check_folders(record.runs, statistics)
-            _work(record.grid or record.runs, record, team, display)
+            _work(record.grid or record.runs, record, engine, display)
     finally:
-        team.close()
+        engine.cancel()
+
+
+def _engine(record: Record, ray: RayCluster | None, *, runs: int) -> Engine:
+    job = Job(pipeline=record.pipeline, statistics=record.statistics, store=record.store)
+    if ray is not None:
+        return RayEngine(job, ray, folder=record.folder, on_gpus=not record.recipe.training.get("use_cpu"))
+    return LocalEngine(job, places=placements(devices_of(record.recipe), workers=record.config.workers, runs=runs))
 
 
 def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Statistics:
@@ -143,11 +160,13 @@ def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Stati
     return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
 
 
-def _work(runs: Sequence[Run], record: Record, team: Team, display: Display) -> None:
+def _work(runs: Sequence[Run], record: Record, engine: Engine, display: Display) -> None:
     """Train the unfinished runs, and write the results after each."""
     unfinished = [run for run in runs if not run.finished() or run.to_probe()]
-    open_runs = [run for run in unfinished if run.folder not in record.failed]
-    for run, outcome in team.work(open_runs, display.start):
+    for run in unfinished:
+        if run.folder not in record.failed:
+            engine.submit(run)
+    for run, outcome in engine.as_completed(display.start):
         if outcome.status == "failed":
             record.failed[run.folder] = outcome.reason
         display.finish(run, outcome, _headline(run, record) if outcome.status == "finished" else "")
@@ -206,13 +225,15 @@ def _conclude(record: Record) -> Path:
     try:
         write_figures(results, record.folder / "figures")
         write_arm_cards(results, record.folder)
+        if record.store is not None:
+            record.store.save()
     except OSError as error:
-        raise RunFailed(f"cannot write figures and model cards into {record.folder}: {error}") from error
+        raise RunFailed(f"cannot write figures and model cards into {record.place}: {error}") from error
     lost = [failure for failure in results.failed if failure.stage == "seeds"]
     if lost:
         lines = [f"{failure.arm}, {place_of(failure)}: {failure.reason}" for failure in lost]
         raise RunFailed(
-            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the others are in {record.folder}", *lines])
+            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the others are in {record.place}", *lines])
         )
     return record.folder / "results.json"
 
@@ -232,8 +253,10 @@ def _save(record: Record, *, is_a_look: bool = False) -> Results:
     try:
         write_json(record.folder / "results.json", results.as_json())
         write_report(results, record.folder)
+        if record.store is not None:
+            record.store.save()
     except OSError as error:
-        raise RunFailed(f"cannot write the results into {record.folder}: {error}") from error
+        raise RunFailed(f"cannot write the results into {record.place}: {error}") from error
     return results
 
 

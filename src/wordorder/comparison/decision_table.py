@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from wordorder import __version__
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics.aggregate import (
     REPLICATES,
-    Estimate,
     Floats,
+    IntervalEstimate,
     aggregate,
     normalised,
     rank_correlation,
@@ -91,6 +90,8 @@ class Cell(_Written):
     """Fall of the validation loss over the last tenth of the steps, as a share of it; None without a curve."""
     still_falling: bool | None
     learning_rate: float | None
+    encoding_learning_rate: float | None = None
+    """Multiple of it that the encoding's parameters have; None: the recipe says none."""
     rate_at_edge: bool | None
     """True if the rate, or that of the encoding, is the lowest or highest that the arm tried; None where it tried fewer
     than two of either."""
@@ -100,8 +101,8 @@ class ArmScore(_Written):
     """The aggregates of one arm."""
 
     arm: str
-    mean_rank: Estimate
-    interquartile_mean: Estimate
+    mean_rank: IntervalEstimate
+    interquartile_mean: IntervalEstimate
 
 
 class PairScore(_Written):
@@ -109,7 +110,7 @@ class PairScore(_Written):
 
     arm: str
     against: str
-    probability: Estimate
+    probability: IntervalEstimate
     p_on_these: float
     """Corrected p-value that the arms are equal on each of these tasks; see `statistics.aggregate.Improvement`."""
     p_on_others: float
@@ -273,9 +274,9 @@ def _arms(files: Sequence[Path], read: Sequence[Results], *, common: bool) -> tu
 def _group_of(path: Path, results: Results, key: str | None) -> str | None:
     if key is None:
         return None
-    value: object = results.recipe.as_json()
+    value: JsonValue = results.recipe.as_json()
     for part in key.split("."):
-        value = cast("dict[str, object]", value).get(part) if isinstance(value, dict) else None
+        value = value.get(part) if isinstance(value, dict) else None
     if value is None or isinstance(value, dict | list):
         raise BadInput(f"{path}: --group-by {key}: its recipe has no such value; name a key such as model.hidden_size")
     return str(value)
@@ -358,7 +359,7 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
                 ends.reverse()
             centre, low, high = _score(size.difference, quality), *ends
         end = mean_end(row.curve for row in rows.get(arm, {}).values())
-        rate = entries[arm].learning_rate
+        rate, factor = entries[arm].learning_rate, entries[arm].encoding_learning_rate
         found.append(
             Cell(
                 task=task.source.task,
@@ -374,6 +375,7 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
                 relative_fall=end.relative_fall if end else None,
                 still_falling=end.still_falling if end else None,
                 learning_rate=None if rate is None else float(rate),
+                encoding_learning_rate=None if factor is None else float(factor),
                 rate_at_edge=rate_at_edge(results, arm),
             )
         )

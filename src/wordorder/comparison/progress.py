@@ -15,9 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from wordorder.comparison.engines.engine import Outcome
 from wordorder.comparison.results_file import MatchedBudget
 from wordorder.comparison.runs import Run
-from wordorder.comparison.workers import Outcome
 from wordorder.streams import printable
 
 
@@ -76,7 +76,9 @@ class Display:
         """Return the display as a table."""
         table = Table.grid(padding=(0, 1))
         done = self._done()
-        head = f"{self.total - len(self.left)} of {self.total} runs{self._time_left()}"
+        waiting = len(self.left) - len(self.current)
+        head = f"{self.total - len(self.left)} of {self.total} runs, {len(self.current)} running, {waiting} waiting"
+        head += self._time_left()
         table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
         for run in list(self.current.values()):
             part = fraction(run)

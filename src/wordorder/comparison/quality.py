@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from wordorder.comparison.results_file import Results
-from wordorder.data.names import TASK
+from wordorder.data.names import generated_task
 from wordorder.tasks import TASKS, Metric, known_metrics
 from wordorder.tasks.metrics import PERPLEXITY
 
@@ -28,7 +28,7 @@ def quality_of(results: Results) -> Metric:
 
 
 def _is_generated(results: Results) -> bool:
-    return str(results.recipe.data.source).startswith(f"{TASK}:")
+    return generated_task(str(results.recipe.data.source)) is not None
 
 
 def _usual(task: str, *, generated: bool) -> Metric:

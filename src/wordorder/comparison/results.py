@@ -52,6 +52,7 @@ from wordorder.training.runs.folder import ENVIRONMENT, MODEL
 from wordorder.training.runs.unit_scores import UnitScores, read_unit_scores
 
 if TYPE_CHECKING:
+    from wordorder.comparison.engines.store import Store
     from wordorder.training import CompareConfig, Recipe
 
 
@@ -96,8 +97,15 @@ class Record:
     measured: Measured = field(default_factory=Measured)
     budget: MatchedBudget | None = None
     """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.fairness.budget`."""
+    store: Store | None = None
+    """The object store that holds the folder; None for a folder of this machine."""
     looks: tuple[Look, ...] = ()
     """Dates and runs of the earlier looks at the results; see `wordorder.comparison.statistics.looks`."""
+
+    @property
+    def place(self) -> str:
+        """The folder, or its address in the object store, as messages name it."""
+        return str(self.folder) if self.store is None else self.store.url
 
     @property
     def metric(self) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.fairness.arms import OWN_RATE, RATE
@@ -18,7 +17,7 @@ from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.summary import median_and_range
-from wordorder.comparison.tuning import Rates
+from wordorder.comparison.tuning import Rates, rank
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
@@ -258,10 +257,10 @@ def best_rates(scores: GridScores, metric: str) -> dict[str, float]:
     """
     sign = 1 if lower_is_better(metric) else -1
 
-    def rank(seeds: Mapping[str, float]) -> tuple[int, float]:
-        return -len(seeds), sign * median(seeds.values()) if seeds else 0.0
+    def order(seeds: Mapping[str, float]) -> tuple[int, float]:
+        return rank([sign * value for value in seeds.values()])
 
-    return {arm: min(sorted(rates), key=lambda rate: rank(rates[rate])) for arm, rates in scores.items()}
+    return {arm: min(sorted(rates), key=lambda rate: order(rates[rate])) for arm, rates in scores.items()}
 
 
 def grid_entries(runs: Sequence[Run], metrics: Metrics, metric: str, failed: Mapping[Path, str]) -> list[GridEntry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import median
@@ -47,14 +47,18 @@ class Search:
     def next_trials(self, scores: Scores) -> list[tuple[Rates, int]]:
         """Return the trials (rates, seed) that come next, from the scores of those before; [] at the end."""
         left = [Rates(*pair) for pair in product(self.rates, self.factors)]
+
+        def order(one: Rates) -> tuple[int, float]:
+            return rank(scores.get(one, {}).values())
+
         for number, seed in enumerate(self.seeds):
             if missing := [(one, seed) for one in left if seed not in scores.get(one, {})]:
                 return missing
             if number + 1 < len(self.seeds):
-                left = sorted(left, key=lambda one: rank(one, scores))[: math.ceil(len(left) / 2)]
+                left = sorted(left, key=order)[: math.ceil(len(left) / 2)]
         rates, factors = list(self.rates), [factor for factor in self.factors if factor is not None]
         for _ in range(self.extend):
-            best = min(left, key=lambda one: rank(one, scores))
+            best = min(left, key=order)
             sides = [best.rate, *_beyond(best.rate, rates)], [best.factor, *_beyond(best.factor, factors)]
             found = [Rates(*pair) for pair in product(*sides)][1:]
             if missing := [(one, seed) for one in found for seed in self.seeds if seed not in scores.get(one, {})]:
@@ -68,16 +72,19 @@ class Search:
 def best_of(scores: Scores) -> Rates | None:
     """Return the best rates of those that were tried on the most seeds; None if no trial gave a score."""
     known = [one for one, seeds in scores.items() if any(value is not None for value in seeds.values())]
-    return min(sorted(known), key=lambda one: rank(one, scores), default=None)
+    return min(sorted(known), key=lambda one: rank(scores[one].values()), default=None)
 
 
-def rank(one: Rates, scores: Scores) -> tuple[int, float]:
+def rank(scores: Iterable[float | None]) -> tuple[int, float]:
     """Return the key by which rates are sorted, best first: seeds with a score, then their median.
 
     Rates that a seed could not be trained with lose against those that trained them all; those that were left out
     after the first seeds lose against those that went on.
+
+    Args:
+        scores: those of the seeds, of which less is better; None for a training that failed.
     """
-    values = [value for value in scores.get(one, {}).values() if value is not None]
+    values = [value for value in scores if value is not None]
     return -len(values), median(values) if values else math.inf
 
 

@@ -24,3 +24,9 @@ WARN, ERROR, IGNORE = "warn", "error", "ignore"
 UNTRAINED_KINDS = ("byte", "existing")
 """Kinds of tokenisers that learn nothing from the text."""
 SPLITS = ("train", "validation", "test")
+
+
+def generated_task(source: str) -> str | None:
+    """Return the name of the generated task that a source `task:NAME` is; None for texts that are read."""
+    kind, colon, name = source.partition(":")
+    return name if kind == TASK and colon else None

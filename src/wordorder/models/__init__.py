@@ -1,4 +1,4 @@
-"""Hugging Face models; importing this folder registers them with transformers' Auto classes."""
+"""Hugging Face models; importing this folder registers them with transformers' Auto classes, and the attention."""
 
 from wordorder.errors import MissingExtra
 
@@ -7,6 +7,8 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
+from wordorder.models.attention_interface import linear_t5_bias as linear_t5_bias
+from wordorder.models.attention_interface import register_attention
 from wordorder.models.caches import SegmentCache as SegmentCache
 from wordorder.models.classifier import (
     WordOrderClassifierForSequenceClassification as WordOrderClassifierForSequenceClassification,
@@ -57,3 +59,4 @@ from wordorder.models.streaming import stream_tokens as stream_tokens
 
 register_models()
 register_grafts()
+register_attention()

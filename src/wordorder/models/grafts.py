@@ -28,6 +28,7 @@ from wordorder.encodings import (
     names_of,
 )
 from wordorder.errors import BadInput
+from wordorder.models.attention_interface import NAME
 from wordorder.models.config.configuration import complete_options
 from wordorder.models.config.faults import MOST_LAYERS, MOST_LETTERS, size_faults, stranger_faults
 from wordorder.models.layout import one_input, tokens_of
@@ -36,8 +37,8 @@ from wordorder.models.pretrained import LoadsEncoding
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
-ATTENTIONS = ("sdpa", "flex_attention")
-"""transformers' attention functions that read ``position_bias``; all others drop it without a word."""
+ATTENTIONS = ("sdpa", "flex_attention", NAME)
+"""Attention functions in transformers that read ``position_bias``; all others drop it without a word."""
 
 
 class NoInputPositions(nn.Module):
@@ -110,7 +111,7 @@ class GraftedBody(GraftedPart):
 
         Raises:
             BadInput: the attention function drops the bias, checkpointing is re-entrant, attention weights are asked
-                for, or the call is one of a decoder.
+                for (other than of "wordorder"), or the call is one of a decoder.
             ValueError: both or neither of input_ids and inputs_embeds, or a position beyond the table.
         """
         given = one_input(input_ids, inputs_embeds)
@@ -150,13 +151,13 @@ class GraftedBody(GraftedPart):
                 raise BadInput(
                     f"{name} was given, but a grafted model is an encoder with a bias of its own; leave it out"
                 )
-        if kwargs.get("output_attentions"):
+        if kwargs.get("output_attentions") and attention_of(self.config) != NAME:
             has_maps = "tupe" in self.encoding.parts
             learned = "encoding.parts['tupe'].maps(positions)" if has_maps else "position_bias((1, T))"
             raise BadInput(
-                "output_attentions=True was given, but the attention functions that read the position bias return no"
-                " weights, and eager attention drops the bias; leave it out: the learned maps are in"
-                f" model.{self.base_model_prefix}.{learned}"
+                "output_attentions=True was given, but transformers' attention functions that read the position bias"
+                " return no weights, and eager attention drops the bias; take set_attn_implementation('wordorder'), or"
+                f" leave it out: the learned maps are in model.{self.base_model_prefix}.{learned}"
             )
         checkpoint = getattr(self, "_gradient_checkpointing_func", None)
         if self.training and getattr(checkpoint, "keywords", {}).get("use_reentrant"):
@@ -419,7 +420,8 @@ def graft(
     'GraftedBertForMaskedLM'
 
     Args:
-        model: a BERT or RoBERTa of transformers, with any head, whose attention is "sdpa" or "flex_attention".
+        model: a BERT or RoBERTa of transformers, with any head, whose attention is "sdpa", "flex_attention" or
+            "wordorder".
         encoding: a name of the catalogue that acts on scores whatever the tokens say (tupe-a, tupe-r, t5), or several
             joined by "+".
         encoding_options: options of the encoding; nested by name for several.

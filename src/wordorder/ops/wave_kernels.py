@@ -6,10 +6,10 @@ sines again instead of reading the outputs, which costs the same traffic and sta
 writes one row per token and table, and torch's own sum of rows by word does the rest.
 """
 
-# Triton has no stubs, and its functions are compiled from their source: types end at this file's two functions
+# Triton has no stubs, and its functions are compiled from their source: types end at this file's functions
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false
+# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false, reportArgumentType=false
 
 from typing import Any
 
@@ -17,6 +17,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from wordorder.ops.kernel_case import KernelCase
 
 _BLOCK = 256
 
@@ -159,3 +161,27 @@ def _inputs(
     wide = tl.float64 if amplitude.dtype == torch.float64 else tl.float32
     present = {name: table is not None for name, table in zip(("FREQUENCY", "PHASE", "DECAY"), given[1:], strict=True)}
     return inputs, {**present, "WIDE": wide, "BLOCK": _BLOCK}
+
+
+def kernel_cases() -> list[KernelCase]:
+    """List the kernels as `forward` and `backward` launch them where every table is there and wants a gradient."""
+    strides = {"position_stride", "ar", "ac", "fr", "fc", "pr", "pc", "dr", "dc"}
+    integers = {*strides, "tokens", "channels", "padding"}
+    cases: list[KernelCase] = []
+    for name, table, wide in (("bfloat16", "*bf16", tl.float32), ("float32", "*fp32", tl.float32)):
+        rows = {target: "*fp32" for target in ("to_amplitude", "to_frequency", "to_phase", "to_decay")}
+        types = rows | {"ids": "*i64", "positions": "*i64"} | dict.fromkeys(integers, "i32")
+        for fn in (_forward, _backward):
+            switches = {switch: True for switch in fn.arg_names if switch.isupper()}
+            constexprs = switches | {"WIDE": wide, "BLOCK": _BLOCK} | dict.fromkeys(("ac", "fc", "pc", "dc"), 1)
+            signature = {
+                argument: "constexpr" if argument in constexprs else types.get(argument, table)
+                for argument in fn.arg_names
+            }
+            pointers = (argument for argument, kind in signature.items() if kind[0] == "*")
+            divisible = frozenset((*pointers, "channels", "ar", "fr", "pr", "dr"))
+            kernel = f"waves, {fn.__name__.strip('_')}, {name}"
+            cases.append(
+                KernelCase(name=kernel, fn=fn, signature=signature, constexprs=constexprs, divisible=divisible)
+            )
+    return cases

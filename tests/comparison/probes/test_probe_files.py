@@ -132,6 +132,7 @@ def write_a_probe(recipe, model_dir, run_folder, options):
         path_of(run_folder, name).write_text(json.dumps(content))
 
 
+@pytest.mark.slow
 def test_a_comparison_probes_finished_runs_that_lack_it(make_recipe, log, monkeypatch):
     from comparison_stand_in import STAND_IN
 

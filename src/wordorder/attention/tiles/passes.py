@@ -154,7 +154,7 @@ class _Attention(torch.autograd.Function):
                 output, lse = forward(options, inputs, tensors)
         exact, output = output, output.to(inputs.input_dtype)
         ctx.options = options
-        ctx.save_for_backward(q, k, v, exact, lse if kept is None else kept, *tensors)
+        ctx.save_for_backward(q, k, v, exact, *([lse] if kept is None else kept), *tensors)
         returned = lse[..., 0]
         if not options.return_lse:  # (with kept weights it was not even computed)
             ctx.mark_non_differentiable(returned)
@@ -168,7 +168,9 @@ class _Attention(torch.autograd.Function):
                 "or set WORDORDER_BACKEND=reference"
             )
         options: TileOptions = ctx.options
-        q, k, v, output, kept_or_lse, *tensors = ctx.saved_tensors
+        q, k, v, output, *rest = ctx.saved_tensors
+        examples = q.shape[0] if options.keep else 1
+        kept_or_lse, tensors = rest[:examples], rest[examples:]
         inputs, (grad_output, grad_lse) = Inputs(q, k, v), grad_outputs
         input_dtype, accum_dtype = inputs.input_dtype, inputs.accum_dtype
         if grad_output is None:
@@ -184,7 +186,7 @@ class _Attention(torch.autograd.Function):
             needed = iter(ctx.needs_input_grad[4:])
             lse = None
             if not options.keep:  # a fully masked row has weights exp(-inf - inf) = 0
-                lse = kept_or_lse.masked_fill(kept_or_lse == -torch.inf, torch.inf)
+                lse = kept_or_lse[0].masked_fill(kept_or_lse[0] == -torch.inf, torch.inf)
             gradients = Backward(
                 options,
                 inputs,
@@ -209,15 +211,16 @@ def _row_sums(grad_output_BHTE: Tensor, output_BHTE: Tensor, accum_dtype: torch.
 
 def forward_kept(
     options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor], *, need_lse: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return output (B, H, T, E), log-sum-exp (B, H, T, 1) and weights (B, H, T, S), by tiles of whole rows.
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Return output (B, H, T, E), log-sum-exp (B, H, T, 1) and weights (H, T, S) of each example, by tiles of rows.
 
     Without ``need_lse`` the log-sum-exp is -inf everywhere.
     """
     q, v, accum_dtype = inputs.q_BHTD, inputs.v_BHSE, inputs.accum_dtype
     output, lse = _outputs(inputs, inputs.input_dtype)
     batch, (heads, queries, keys) = q.shape[0], inputs.sizes
-    kept = q.new_empty(batch, heads, queries, keys)
+    # one by one: what is larger than 32 MiB the allocator asks of the system anew at each call, page by page
+    kept = [q.new_empty(heads, queries, keys) for _ in range(batch)]
     bias = BiasTiles(options.kinds, tensors, queries, [False] * len(options.kinds))
     shape = row_tile(heads, queries, keys, band=options.tile_mask.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
@@ -227,7 +230,7 @@ def forward_kept(
             part = tile.limited_to(options.tile_mask.keys_seen(example, tile.rows))
             if part.size() == 0:
                 continue
-            own = tile_of(kept, example, part)
+            own = kept[example][part]
             weights = own if q.dtype == accum_dtype else view(scratch, part)
             columns, mask = tile.columns_of(part), masks[example]
             inputs.scores(weights, _columns(shared, columns), bias, example, part, options.scale)
@@ -344,7 +347,7 @@ class Backward:
         inputs: Inputs,
         tensors: Sequence[Tensor],
         *,
-        kept: Tensor | None,
+        kept: Sequence[Tensor] | None,
         lse: Tensor | None,
         delta: Tensor,
         grad_output: Tensor,
@@ -399,7 +402,7 @@ class Backward:
     def _weights(self, shared: Tensor | None, mask: Tensor | None, example: int, part: TileSlice) -> Tensor:
         """Return the weights of the forward pass: kept, or computed again as ``exp(S - lse)``."""
         if self.kept is not None:
-            return tile_of(self.kept, example, part)
+            return self.kept[example][part]
         assert self.lse is not None
         weights = view(self.weights_scratch, part)
         is_last_use = self.bias.is_last_use(example, self.grad_output.shape[0])
@@ -449,11 +452,6 @@ def view(scratch: Tensor, tile: TileSlice) -> Tensor:
 def rows_of(tensor_BHTX: Tensor, example: int, tile: TileSlice) -> Tensor:
     """Return the tile's heads and rows of one example."""
     return tensor_BHTX[example, tile.heads, tile.rows]
-
-
-def tile_of(tensor_BHTS: Tensor, example: int, tile: TileSlice) -> Tensor:
-    """Return the tile's heads, rows and keys of one example."""
-    return tensor_BHTS[example, tile.heads, tile.rows, tile.keys]
 
 
 def _columns(tensor: Tensor | None, columns: slice) -> Tensor | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from wordorder.comparison.report.numbers import significant
 from wordorder.comparison.results_file import Claim, Comparison
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, SEGMENT
 from wordorder.comparison.statistics.outcomes import BETTER, NO_CLAIM, NOT_DISTINGUISHABLE, WORSE
@@ -18,25 +17,25 @@ Named = Sequence[tuple[str, Claim]]
 """Arms in words, each with a claim about the best arm against it."""
 
 
-def p_of(claim: Claim) -> str:
-    """Return the corrected p-value: "p = 0.012", "p < 0.001"."""
-    p = claim.p_adjusted or 0.0
-    return "p < 0.001" if p < 0.001 else f"p = {significant(p, 2)}"
+def p_in_words(entry: Claim | Comparison) -> str:
+    """Return the corrected p-value, or the uncorrected one if there is no other, as "p = 0.03"; "" without a test."""
+    p = entry.p if entry.p_adjusted is None else entry.p_adjusted
+    if p is None:
+        return ""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def size_of(claim: Claim, *, ratio: bool, direction: str, confidence: float) -> str:
-    """Return how far the arm is ahead: "1.11 times lower, 95% interval 1.05 to 1.18, p = 0.012"."""
-
+def size_of(claim: Claim, *, ratio: bool, direction: str, confidence: float) -> tuple[str, str]:
+    """Return how far the arm is ahead, and its evidence: "1.11 times lower", "95% interval 1.05 to 1.18, p = 0.012"."""
     places = 3 if abs(claim.difference or 0.0) < _SMALL else 2
 
     def show(value: float | None) -> str:
         return f"{math.exp(value or 0.0):.{places}f}" if ratio else f"{value or 0.0:.3g}"
 
-    size = f"{show(claim.difference)} {'times lower' if ratio else direction}"
     interval = ""
     if claim.low is not None:
-        interval = f", {100 * confidence:.3g}% interval {show(claim.low)} to {show(claim.high)}"
-    return f"{size}{interval}, {p_of(claim)}"
+        interval = f"{100 * confidence:.3g}% interval {show(claim.low)} to {show(claim.high)}, "
+    return f"{show(claim.difference)} {'times lower' if ratio else direction}", f"{interval}{p_in_words(claim)}"
 
 
 def margin_in_words(claim: Claim, *, ratio: bool) -> str:
@@ -61,7 +60,11 @@ def on_texts_in_words(
     for kind, begin in kinds:
         claims = {arm: claim for arm, entry in found.items() if (claim := getattr(entry, kind)) is not None}
         if claims:
-            sentences.append(f"{begin}: {best} is {_standing(claims, confidence, direction)}, {_method(kind, claims)}.")
+            caveat = ""
+            if not sentences and next(iter(claims.values())).unit == SEGMENT:
+                caveat = "; segments of one document go together, so that the p-value may be too small"
+            standing = _standing(claims, confidence, direction)
+            sentences.append(f"{begin}: {best} is {standing}, {_method(kind, claims)}{caveat}.")
     return tuple(sentences)
 
 
@@ -75,11 +78,12 @@ def _standing(claims: Mapping[str, Claim], confidence: float, direction: Callabl
         ratio = claim.measure.startswith("log ")
         words = f"{direction(claim.measure)}{'' if ratio else f' in {claim.measure}'}"
         size = size_of(claim, ratio=ratio, direction=words, confidence=confidence)
-        parts.append(f"better than {listed([f'{nearest} ({size})', *(arm for arm, _ in rest)])}")
+        first = f"{nearest} ({', '.join(size)})"
+        parts.append(f"better than {listed([first, *(arm for arm, _ in rest)])}")
     if tied := having(NOT_DISTINGUISHABLE):
-        parts.append(f"not told apart from {listed([f'{arm} ({p_of(claim)})' for arm, claim in tied])}")
+        parts.append(f"not told apart from {listed([f'{arm} ({p_in_words(claim)})' for arm, claim in tied])}")
     if worse := having(WORSE):
-        parts.append(f"worse than {listed([f'{arm} ({p_of(claim)})' for arm, claim in worse])}")
+        parts.append(f"worse than {listed([f'{arm} ({p_in_words(claim)})' for arm, claim in worse])}")
     if lost := having(NO_CLAIM):
         parts.append(f"not claimed to be better than {listed([f'{arm} ({claim.lost})' for arm, claim in lost])}")
     return ", ".join(parts)
@@ -97,6 +101,4 @@ def _method(kind: str, claims: Mapping[str, Claim]) -> str:
             f"by crossed random effects of {first.seeds} seeds and {texts}{corrected}, which assume roughly normal "
             "seeds"
         )
-    if first.unit == SEGMENT:
-        said += "; segments of one document go together, so that the p-value may be too small"
     return said

@@ -13,7 +13,7 @@ from wordorder.comparison.report.figures import FOLDER, drawn_styles
 from wordorder.comparison.report.numbers import MISSING, significant
 from wordorder.comparison.report.table import escaped
 from wordorder.comparison.report.view import styles_of
-from wordorder.comparison.statistics.aggregate import Estimate, tasks_needed
+from wordorder.comparison.statistics.aggregate import IntervalEstimate, tasks_needed
 from wordorder.comparison.statistics.plateau import LAST_SHARE, LEAST_RELATIVE_FALL
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.inspection.figures import new_figure
@@ -99,7 +99,7 @@ def probability_of(group: Group, arm: str, against: str) -> PairScore:
             return pair
         if (pair.arm, pair.against) == (against, arm):
             seen = pair.probability
-            turned = Estimate(
+            turned = IntervalEstimate(
                 value=1 - seen.value, over_seeds=_from_one(seen.over_seeds), over_tasks=_from_one(seen.over_tasks)
             )
             return pair.model_copy(update={"arm": arm, "against": against, "probability": turned})
@@ -142,7 +142,7 @@ def rank_rows(table: DecisionTable) -> tuple[list[str], list[list[str]]]:
 
 def _pair_in_words(table: DecisionTable, pair: PairScore) -> str:
     found = in_words(pair.probability.value, pair.probability.over_seeds, 2)
-    return found if is_claimed(table, pair.p_on_these) else f"{found} n.d."
+    return found if is_claimed(table, pair.p_on_these) else f"{found}, not distinguishable"
 
 
 def markdown_decision_table(table: DecisionTable) -> str:
@@ -171,7 +171,7 @@ def _caption(table: DecisionTable) -> str:
     return (
         "Mean rank: of one training among one training of every arm, 1 is best, averaged over tasks. Interquartile "
         "mean: of the middle half of all normalised scores. P: the probability that a training of the arm with the "
-        "best mean rank is better than one of this arm, averaged over tasks; n.d.: not distinguishable on these tasks "
+        "best mean rank is better than one of this arm, averaged over tasks; not distinguishable: on these tasks, "
         f"by an exact test corrected for all pairs. [...]: {percent} intervals of a bootstrap over the seeds of these "
         f"tasks; on other tasks: over tasks and seeds. A lost run counts as the worst.{left_out}"
     )
@@ -214,7 +214,7 @@ def _caption_of_cells(table: DecisionTable) -> str:
         f"Mean over the finished runs (geometric mean of perplexities) with its {100 * table.confidence:g}% interval; "
         f"n: number of runs. {FALLING} the validation loss still fell by {LEAST_RELATIVE_FALL:.0%} or more over the "
         f"last {LAST_SHARE:.0%} of the steps: such a number says who is fast, not who is best. {EDGE} the learning "
-        "rate is the lowest or highest that was tried: a wider search might help this arm."
+        "rate, or that of the encoding, is the lowest or highest that was tried: a wider search might help this arm."
     ]
     if unknown[0]:
         notes.append(f"{unknown[0]} cells have no validation curve, so cannot be marked {FALLING}.")
@@ -226,7 +226,7 @@ def _caption_of_cells(table: DecisionTable) -> str:
 def _draw_ranks(table: DecisionTable) -> Any:
     """Draw each arm's mean rank, a panel for each group: thick over seeds, thin over tasks and seeds."""
 
-    def estimate(group: Group, arm: str) -> tuple[Estimate, bool]:
+    def estimate(group: Group, arm: str) -> tuple[IntervalEstimate, bool]:
         return next(score.mean_rank for score in group.arms if score.arm == arm), True
 
     return _dots(table, estimate, "Mean rank; left is better", None)
@@ -235,7 +235,7 @@ def _draw_ranks(table: DecisionTable) -> Any:
 def _draw_improvement(table: DecisionTable) -> Any:
     """Draw the probability that the arm with the best mean rank is better than each other; filled where they differ."""
 
-    def estimate(group: Group, arm: str) -> tuple[Estimate, bool] | None:
+    def estimate(group: Group, arm: str) -> tuple[IntervalEstimate, bool] | None:
         best = group.arms[0].arm
         if arm == best:
             return None
@@ -247,7 +247,7 @@ def _draw_improvement(table: DecisionTable) -> Any:
 
 def _dots(
     table: DecisionTable,
-    estimate: Callable[[Group, str], tuple[Estimate, bool] | None],
+    estimate: Callable[[Group, str], tuple[IntervalEstimate, bool] | None],
     label: str,
     line: float | None,
 ) -> Any:

@@ -6,7 +6,7 @@ import math
 from statistics import median
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.claims import margin_in_words
+from wordorder.comparison.report.claims import margin_in_words, p_in_words
 from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Comparison, Results
 from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE, TOO_FEW
@@ -75,14 +75,6 @@ def for_table(entry: Comparison, places: int = 2) -> tuple[str, str]:
         told = told.having(outcome=f"the same within {margin_in_words(claim, ratio=entry.scale == 'log')}")
     first, second = in_parts(told, places)
     return first, f"{second} (Welch)"
-
-
-def p_in_words(entry: Comparison) -> str:
-    """Return the corrected p-value, or the uncorrected one if there is no other, as "p = 0.03"; "" without a test."""
-    p = entry.p if entry.p_adjusted is None else entry.p_adjusted
-    if p is None:
-        return ""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def places_of(results: Results) -> int:

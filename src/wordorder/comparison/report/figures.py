@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.claims import p_in_words
 from wordorder.comparison.report.costs import COSTS, Cost, costs_known, front_of, points_of
-from wordorder.comparison.report.differences import against, difference_title, p_in_words, references
+from wordorder.comparison.report.differences import against, difference_title, references
 from wordorder.comparison.report.table import columns, lines
 from wordorder.comparison.report.view import (
     COLOURS,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from wordorder.comparison.quality import METRICS, loss_unit, lower_is_better, quality_of
+from wordorder.comparison.quality import METRICS, loss_unit, quality_of
 from wordorder.comparison.report.numbers import MISSING, significant
 from wordorder.comparison.results_file import Results
+from wordorder.comparison.statistics.plateau import rate_at_edge
 from wordorder.comparison.statistics.summary import repeats
-from wordorder.comparison.tuning import Rates, at_edge, best_of
+from wordorder.comparison.tuning import Rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,57 +47,43 @@ def rates_tried(results: Results) -> RatesTried | None:
     """Return the table of a results file; None if every arm had the rate of its recipe."""
     if results.grid:
         tried = _of_grid(results)
-        best = {entry.arm: Rates(entry.learning_rate) for entry in results.grid if entry.chosen}
+        chosen = {entry.arm: Rates(entry.learning_rate) for entry in results.grid if entry.chosen}
         meaning = (
             f"Validation {quality_of(results).name} at each learning rate, median over the {repeats(results)[0]}s; an "
             "arm's result is that at its best rate (bold)."
         )
     elif results.tuning:
-        tried, best = _of_trials(results), tuned_rates(results)
+        tried = _of_trials(results)
+        # an arm that no rate could train has that of its recipe, which was not chosen
+        chosen = {
+            arm.name: rates
+            for arm in results.arms
+            if arm.learning_rate is not None
+            and (rates := Rates(arm.learning_rate, arm.encoding_learning_rate)) in tried.get(arm.name, {})
+            and tried[arm.name][rates].median is not None
+        }
         meaning = _meaning_of_trials(results, tried)
     else:
         return None
     columns = sorted({rates for of in tried.values() for rates in of}, key=lambda one: (one.rate, one.factor or 0.0))
     rows: list[RatesOfArm] = []
     for arm, of in tried.items():
-        chosen = best.get(arm)
-        cells = tuple((_in_words(of.get(rates)), rates == chosen) for rates in columns)
-        edge = chosen is not None and (
-            at_edge(chosen.rate, [rates.rate for rates in of]) or at_edge(chosen.factor, [rates.factor for rates in of])
-        )
-        rows.append(RatesOfArm(arm=arm, cells=cells, edge=edge))
+        cells = tuple((_in_words(of.get(rates)), rates == chosen.get(arm)) for rates in columns)
+        rows.append(RatesOfArm(arm=arm, cells=cells, edge=arm in chosen and rate_at_edge(results, arm) is True))
     if any(row.edge for row in rows):
         meaning += " * The best rate is the lowest or the highest that was tried: a wider grid might help this arm."
     return RatesTried(rates=tuple(rates.words for rates in columns), rows=tuple(rows), meaning=meaning)
 
 
-def tuned_rates(results: Results) -> dict[str, Rates]:
-    """Return the best rates of each arm that a trial could train."""
-    sign = 1 if lower_is_better(results.selection) else -1
-    scores = {
-        arm: {
-            rates: {seed: None if value is None else sign * value for seed, value in own.items()}
-            for rates, own in of.items()
-        }
-        for arm, of in _scores(results).items()
-    }
-    return {arm: best for arm, own in scores.items() if (best := best_of(own)) is not None}
-
-
-def _scores(results: Results) -> dict[str, dict[Rates, dict[int, float | None]]]:
-    """Return arm -> rates -> seed -> score of the trials; None for one that failed."""
-    found: dict[str, dict[Rates, dict[int, float | None]]] = {}
+def _of_trials(results: Results) -> dict[str, dict[Rates, _Tried]]:
+    scores: dict[str, dict[Rates, list[float | None]]] = {}
     for trial in results.tuning:
         rates = Rates(trial.learning_rate, trial.encoding_learning_rate)
-        found.setdefault(trial.arm, {}).setdefault(rates, {})[trial.seed] = trial.score(results.selection)
-    return found
-
-
-def _of_trials(results: Results) -> dict[str, dict[Rates, _Tried]]:
+        scores.setdefault(trial.arm, {}).setdefault(rates, []).append(trial.score(results.selection))
     found: dict[str, dict[Rates, _Tried]] = {}
-    for arm, of in _scores(results).items():
+    for arm, of in scores.items():
         for rates, own in of.items():
-            known = [value for value in own.values() if value is not None]
+            known = [value for value in own if value is not None]
             tried = _Tried(median=median(known) if known else None, failed=len(own) - len(known))
             found.setdefault(arm, {})[rates] = tried
     return found

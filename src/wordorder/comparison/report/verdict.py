@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wordorder.comparison.quality import is_marked_optimistic, quality_of
-from wordorder.comparison.report.claims import margin_in_words, on_texts_in_words, p_of, size_of
-from wordorder.comparison.report.numbers import significant, with_spread
+from wordorder.comparison.report.claims import margin_in_words, on_texts_in_words, p_in_words, size_of
+from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.results_file import Claim, Comparison, Results, Significance, Summary
 from wordorder.comparison.statistics.few_seeds import FEWEST_SEEDS
 from wordorder.comparison.statistics.looks import looks_in_words
@@ -106,7 +106,7 @@ class _Measure:
         interval = ""
         if found.low is not None:
             interval = f"{100 * self.confidence:.3g}% interval {show(found.low)} to {show(found.high)}, "
-        return f"{size} {other.arm} ({self.text(other)}; {interval}p = {_p(found)}, n = {found.n})"
+        return f"{size} {other.arm} ({self.text(other)}; {interval}{p_in_words(found)}, n = {found.n})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]]) -> lis
     ratio, direction = measure.quality.key == "perplexity", measure.direction(measure.quality.name)
 
     def shown(own: Sequence[tuple[Summary, Claim]]) -> str:
-        return listed([f"{entry.arm} ({measure.text(entry)}; {p_of(claim)})" for entry, claim in own])
+        return listed([f"{entry.arm} ({measure.text(entry)}; {p_in_words(claim)})" for entry, claim in own])
 
     def having(outcome: str) -> list[tuple[Summary, Claim]]:
         return [(entry, claim) for entry, claim in modelled if claim.outcome == outcome]
@@ -254,11 +254,10 @@ def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]]) -> lis
         parts.append(f"yet behind {shown(worse)}")
     if better := having(BETTER):
         (nearest, claim), *rest = better
-        size = size_of(claim, ratio=ratio, direction=direction, confidence=measure.confidence)
-        gap, *others = size.split(", ")
+        gap, evidence = size_of(claim, ratio=ratio, direction=direction, confidence=measure.confidence)
         than = "than " if ratio else ""
         further = f" and ahead of {_names([entry for entry, _ in rest])}" if rest else ""
-        shown_size = f"{gap} {than}{nearest.arm} ({measure.text(nearest)}; {', '.join(others)}){further}"
+        shown_size = f"{gap} {than}{nearest.arm} ({measure.text(nearest)}; {evidence}){further}"
         parts.append(f"{'but ' if parts else ''}{shown_size}")
     if lost := having(NO_CLAIM):
         parts.append(f"not claimed to be ahead of {shown(lost)}: {listed(sorted({str(c.lost) for _, c in lost}))}")
@@ -269,7 +268,7 @@ def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]]) -> lis
 
 
 def _with_p(entries: Sequence[tuple[Summary, Comparison]], measure: _Measure) -> str:
-    return listed([f"{entry.arm} ({measure.text(entry)}; p = {_p(found)})" for entry, found in entries])
+    return listed([f"{entry.arm} ({measure.text(entry)}; {p_in_words(found)})" for entry, found in entries])
 
 
 def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
@@ -306,10 +305,6 @@ def _description(judged: _Judged) -> str:
     if measure.statistic != "median":
         ranges = f"mean plus and minus one sample standard deviation over the {of}s"
     return f"As a description, not a claim: the ranges, {ranges}, {', those '.join(said)}."
-
-
-def _p(found: Comparison) -> str:
-    return significant(found.p_adjusted, 2)
 
 
 def _lost(results: Results) -> str:

@@ -48,7 +48,7 @@ _EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class IntervalEstimate:
     """A number with two intervals."""
 
     value: float
@@ -68,7 +68,7 @@ class Improvement:
 
     arm: int
     against: int
-    probability: Estimate
+    probability: IntervalEstimate
     p_on_these: float
     """That the arms are equal on each of these tasks: `stratified_p`, corrected by Holm's method."""
     p_on_others: float
@@ -80,8 +80,8 @@ class Improvement:
 class Aggregated:
     """The aggregates of all arms, in their order, and of all pairs."""
 
-    mean_rank: tuple[Estimate, ...]
-    interquartile_mean: tuple[Estimate, ...]
+    mean_rank: tuple[IntervalEstimate, ...]
+    interquartile_mean: tuple[IntervalEstimate, ...]
     improvement: tuple[Improvement, ...]
 
 
@@ -143,9 +143,9 @@ def aggregate(tasks: Sequence[Runs], normal: Sequence[Runs], *, confidence: floa
     p_on_these = holm([stratified_p([(runs[one], runs[other]) for runs in tasks]) for one, other in pairs])
     p_on_others = _task_p_values(tasks, pairs)
 
-    def estimate(kind: int, place: int) -> Estimate:
+    def estimate(kind: int, place: int) -> IntervalEstimate:
         ends = [None if found is None else _interval(found[kind][:, place], 1 - confidence) for found in samples]
-        return Estimate(value=float(everything[kind][0, place]), over_seeds=ends[0], over_tasks=ends[1])
+        return IntervalEstimate(value=float(everything[kind][0, place]), over_seeds=ends[0], over_tasks=ends[1])
 
     return Aggregated(
         mean_rank=tuple(estimate(0, arm) for arm in range(len(tasks[0]))),

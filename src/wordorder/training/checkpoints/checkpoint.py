@@ -74,6 +74,11 @@ class TrainingState(BaseModel):
         return entries
 
 
+def is_checkpoint(name: str) -> bool:
+    """Tell whether a folder's name is that of a checkpoint."""
+    return _NAME.fullmatch(name) is not None
+
+
 def checkpoints(run_folder: Path) -> list[tuple[int, Path]]:
     """Return the checkpoints of a run folder as (step, folder), oldest first, without checking that they are whole."""
     if not run_folder.is_dir():

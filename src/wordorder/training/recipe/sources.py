@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from wordorder.data.names import TASK
+from wordorder.data.names import TASK, generated_task
 from wordorder.limits import matches
 
 BUILT_IN = ("sotu",)
@@ -24,7 +24,8 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
     Returns:
         The source that was found, and the faults: none, or one that says where was looked.
     """
-    if source in BUILT_IN or (name == "test_source" and source == "none") or source.startswith(("hub:", f"{TASK}:")):
+    named = source in BUILT_IN or source.startswith("hub:") or generated_task(source) is not None
+    if named or (name == "test_source" and source == "none"):
         return source, []
     folder = os.environ.get("WORDORDER_DATA")
     for place in (source, str(Path(folder) / source) if folder else source):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -326,7 +326,7 @@ def _finish(
         write_model(folder / files.MODEL, fill)
         if units is not None:
             fingerprint = str(prepared.statistics["fingerprint"])
-            write_unit_scores(folder, units, cast(Any, reported).unit_documents, data=fingerprint)
+            write_unit_scores(folder, units, reported.unit_documents, data=fingerprint)
         rewrite_curve(folder, state.log_history)  # its rows were appended without waiting for the disk
         write_json(folder / files.METRICS, metrics)  # last of all: it says that all the rest is there
     training.parts.accelerator.wait_for_everyone()

@@ -71,6 +71,9 @@ def run(
             f"model.pretrained: {recipe.raw['model']['pretrained']} has a folder for each arm; use wordorder compare, "
             "or name one by --set model.pretrained=..."
         )
+    place = recipe.training.get("output_dir") if output_dir is None else str(output_dir)
+    if "://" in str(place):
+        raise BadInput(f"training.output_dir: {place}: only a comparison writes to an object store; name a folder")
     changes: dict[str, Any] = {"training.seed": recipe.training["seed"] if seed is None else seed}
     if output_dir is not None:
         changes["training.output_dir"] = str(output_dir)

@@ -9,24 +9,20 @@ import torch
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
+from wordorder.comparison.engines.engine import Job, Outcome, execute
+from wordorder.comparison.engines.local import VISIBLE, InThisProcess, LocalEngine, devices_of, placements
 from wordorder.comparison.runs import Run
-from wordorder.comparison.workers import (
-    VISIBLE,
-    InThisProcess,
-    Outcome,
-    Team,
-    devices_of,
-    execute,
-    placements,
-)
 from wordorder.errors import Stopped
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
     monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results, kept: {})
+
+
+JOB = Job(pipeline=STAND_IN, statistics={None: {}})
 
 
 def sees(device):
@@ -73,50 +69,57 @@ def test_devices_have_the_names_that_the_process_sees_them_by(make_recipe, monke
     assert devices_of(on_cpu) == ()
 
 
-def test_a_team_is_chosen_by_devices_and_workers():
-    here = Team(STAND_IN, {None: {}}, places=placements(["0"], workers=1, runs=4))
+def test_one_worker_trains_in_this_process():
+    here = LocalEngine(JOB, places=placements(["0"], workers=1, runs=4))
     assert [type(executor) for executor in here.idle] == [InThisProcess]
 
 
-def visible_device(pipeline, run, statistics):
-    """A task that a worker does: says which device it sees, or is killed in a probe, after its training."""
-    if run.arm == "killed":
-        run.folder.mkdir(parents=True)
-        (run.folder / "metrics.json").write_text("{}")
-        os.kill(os.getpid(), signal.SIGKILL)
-    return Outcome(status="finished", reason=os.environ.get(VISIBLE, ""))
+class SeesDevice(Job):
+    """Says which device it sees, or is killed in a probe, after its training."""
+
+    def __call__(self, run):
+        if run.arm == "killed":
+            run.folder.mkdir(parents=True)
+            (run.folder / "metrics.json").write_text("{}")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Outcome(status="finished", reason=os.environ.get(VISIBLE, ""))
 
 
 @pytest.mark.slow
 def test_a_worker_sees_its_device_alone_and_so_does_the_one_in_its_place(make_recipe, tmp_path, monkeypatch):
     monkeypatch.delenv(VISIBLE, raising=False)
     recipe = make_recipe()
-    team = Team(STAND_IN, {None: {}}, places=[sees("7")])
+    engine = LocalEngine(JOB, places=[sees("7")])
     runs = [Run(arm=arm, seed=0, recipe=recipe, folder=tmp_path / arm) for arm in ("before", "killed", "after")]
-    monkeypatch.setattr("wordorder.comparison.workers.execute", visible_device)
+    engine.job = SeesDevice(pipeline=STAND_IN, statistics={})
     try:
-        found = {run.arm: outcome for run, outcome in team.work(runs, lambda run: None)}
+        for run in runs:
+            engine.submit(run)
+        found = {run.arm: outcome for run, outcome in engine.as_completed(lambda run: None)}
     finally:
-        team.close()
+        engine.cancel()
     assert (found["before"].reason, found["after"].reason) == ("7", "7")
     assert found["killed"].status == "finished"
     assert VISIBLE not in os.environ
 
 
-def long_task(pipeline, run, statistics):
-    run.folder.mkdir(parents=True)
-    (run.folder / "begun").touch()
-    try:
-        time.sleep(60)
-    except Stopped:
-        (run.folder / "stopped").touch()
-    return Outcome(status="stopped")
+class Long(Job):
+    """Sleeps until it is stopped."""
+
+    def __call__(self, run):
+        run.folder.mkdir(parents=True)
+        (run.folder / "begun").touch()
+        try:
+            time.sleep(60)
+        except Stopped:
+            (run.folder / "stopped").touch()
+        return Outcome(status="stopped")
 
 
 @pytest.mark.slow
 def test_a_signal_while_a_run_is_handed_over_stops_it_too(make_recipe, tmp_path, monkeypatch):
-    team = Team(STAND_IN, {None: {}}, places=[{}])
-    run, hand_over = Run(arm="rope", seed=0, recipe=make_recipe(), folder=tmp_path / "rope"), team.workers[0].submit
+    engine = LocalEngine(Long(pipeline=STAND_IN, statistics={}), places=[{}])
+    run, hand_over = Run(arm="rope", seed=0, recipe=make_recipe(), folder=tmp_path / "rope"), engine.workers[0].submit
 
     def interrupted(*task):
         hand_over(*task)
@@ -124,11 +127,11 @@ def test_a_signal_while_a_run_is_handed_over_stops_it_too(make_recipe, tmp_path,
             time.sleep(0.05)
         raise Stopped("stopped by SIGTERM")
 
-    monkeypatch.setattr("wordorder.comparison.workers.execute", long_task)
-    monkeypatch.setattr(team.workers[0], "submit", interrupted)
+    monkeypatch.setattr(engine.workers[0], "submit", interrupted)
+    engine.submit(run)
     with pytest.raises(Stopped):
-        list(team.work([run], lambda run: None))
-    team.close()
+        list(engine.as_completed(lambda run: None))
+    engine.cancel()
     assert (run.folder / "stopped").exists()
 
 
@@ -143,7 +146,7 @@ def test_a_finished_run_is_not_trained_again_for_its_probes(make_recipe, log, tm
         probes={"word-order": {"windows": [2]}},
     )
     for _ in range(2):
-        assert execute(pipeline, run, {"fingerprint": "same"}).status == "finished"
+        assert execute(pipeline, run, {None: {"fingerprint": "same"}}).status == "finished"
     assert len([line for line in log() if line.startswith("start")]) == 1
     assert asked == [(run.folder / "model", {"word-order": {"windows": [2]}})] * 2
 
@@ -151,11 +154,11 @@ def test_a_finished_run_is_not_trained_again_for_its_probes(make_recipe, log, tm
 def test_a_comparison_trains_on_the_devices_that_there_are(make_recipe, log, tmp_path, monkeypatch):
     asked = []
 
-    def here(pipeline, statistics, *, places):
+    def here(job, *, places):
         asked.append(places)
-        return Team(pipeline, statistics, places=[])
+        return LocalEngine(job, places=[])
 
-    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "Team", here)
+    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "LocalEngine", here)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     compare(make_recipe(seeds=[0, 1]), progress=False, pipeline=STAND_IN)
     assert asked == [[sees("0"), sees("1")]]

@@ -1,48 +1,32 @@
-"""Run trainings in this process, or several at once in worker processes that are imported once and stay.
+"""Train runs in this process, or several at once in worker processes that are imported once and stay.
 
 Where there are CUDA devices each has a worker that sees no other one; see `placements`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import signal
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
 from wordorder.comparison.fairness.own_arm import load_again
-from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.runs import Json, Run, Statistics, identity
-from wordorder.durable import write_json
+from wordorder.comparison.runs import Run
 from wordorder.encodings import Source, registered_encodings
-from wordorder.errors import BadInput, Stopped
+from wordorder.errors import Stopped
 from wordorder.streams import prepare_streams
 from wordorder.training.loop.interruption import SIGNALS
-from wordorder.training.runs.folder import IDENTITY, MODEL
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
-
-
-GRACE_SECONDS = 120.0
-"""Seconds that a worker may take to save its state after a signal."""
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Environment variables that torch's libraries read when they load, so they must be set before the process begins."""
-
-KILLED = "its process was killed (by the system when memory runs out, or by hand)"
-
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the devices that a process sees; torch reads it when it first looks for them."""
@@ -75,43 +59,6 @@ def placements(devices: Sequence[str], *, workers: int, runs: int) -> list[dict[
     return [{VISIBLE: devices[number % len(devices)]} if devices else {} for number in range(count)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The end of a training. Plain values only: an exception from another process might not unpickle."""
-
-    status: Literal["finished", "failed", "stopped"]
-    reason: str = ""
-    seconds: float = 0.0
-
-
-def execute(pipeline: Pipeline, run: Run, statistics: Json) -> Outcome:
-    """Train one run to its end, resumed if it was stopped, measure its probes, and return its outcome."""
-    start = time.monotonic()
-    try:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        write_json(run.folder / IDENTITY, identity(run, statistics))  # which a later comparison checks
-        release_memory()
-        if not run.finished():
-            pipeline.train(run.recipe, run.folder, run.seed)
-        if run.finished() and run.to_probe():
-            pipeline.probe(run.recipe, run.folder / MODEL, run.folder, run.probes)
-    except (Stopped, KeyboardInterrupt):
-        return Outcome(status="stopped", seconds=time.monotonic() - start)
-    except Exception as error:  # whatever breaks one arm must not lose the others
-        reason = " ".join(error.faults) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
-        return Outcome(status="failed", reason=reason, seconds=time.monotonic() - start)
-    if not run.finished():
-        return Outcome(status="failed", reason="the training ended without writing metrics.json")
-    return Outcome(status="finished", seconds=time.monotonic() - start)
-
-
-def release_memory() -> None:
-    """Return freed memory to the system, so that a run's peak memory does not include that of the run before."""
-    gc.collect()
-    with suppress(OSError, AttributeError):  # not glibc: the allocator keeps what it keeps
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
 class InThisProcess(Executor):
     """Runs each task here, and at once, with training.threads threads or torch's own number."""
 
@@ -122,48 +69,48 @@ class InThisProcess(Executor):
         return task
 
 
-class Team:
+class LocalEngine:
     """Trains one run after the other in this process, or several at once in worker processes, one for each place.
 
     One executor per process rather than one for all: when the system kills a process, the run that it worked on is
     known and is the only one that is lost.
     """
 
-    def __init__(self, pipeline: Pipeline, statistics: Statistics, *, places: Sequence[Mapping[str, str]]) -> None:
-        self.pipeline, self.statistics = pipeline, statistics
+    def __init__(self, job: Job, *, places: Sequence[Mapping[str, str]]) -> None:
+        self.job = job
         self.workers = [Worker(place) for place in places]
         self.idle: deque[Executor] = deque(self.workers or [InThisProcess()])
+        self.waiting = deque[Run]()
         self.busy: dict[Future[Outcome], tuple[Run, Executor]] = {}
 
-    def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield every run with its outcome, as it ends.
+    def submit(self, run: Run) -> None:
+        """Hand over a run; see `Engine`."""
+        self.waiting.append(run)
 
-        Raises:
-            Stopped: a signal asked to stop; the states of runs are saved.
-        """
-        waiting = deque(runs)
-        while waiting or self.busy:
-            while waiting and self.idle:
-                run, executor = waiting.popleft(), self.idle.popleft()
-                on_start(run)
-                self.busy[executor.submit(execute, self.pipeline, run, self.statistics[run.fold])] = run, executor
+    def as_completed(self, started: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
+        """Yield every run with its outcome; see `Engine`."""
+        while self.waiting or self.busy:
+            while self.waiting and self.idle:
+                run, executor = self.waiting.popleft(), self.idle.popleft()
+                started(run)
+                self.busy[executor.submit(self.job, run)] = run, executor
             done, _ = wait(self.busy, return_when=FIRST_COMPLETED)
             for task in done:
                 run, executor = self.busy.pop(task)
                 try:
-                    outcome = task.result()
+                    outcome: Outcome | str = task.result()
                 except BrokenProcessPool:
-                    # one that was killed in a probe has trained its run before
-                    outcome = Outcome(status="finished" if run.finished() else "failed", reason=KILLED)
+                    outcome = KILLED
                     if isinstance(executor, Worker):
                         broken, executor = executor, Worker(executor.place)
                         self.workers = [executor if worker is broken else worker for worker in self.workers]
                 self.idle.append(executor)
+                outcome = self.job.ended(run, outcome)
                 if outcome.status == "stopped":
                     raise Stopped("stopped by a signal; run the same command again to go on")
                 yield run, outcome
 
-    def close(self) -> None:
+    def cancel(self) -> None:
         """Let busy workers save their state, then end all of them."""
         busy = {task: executor for task, (_, executor) in self.busy.items() if isinstance(executor, Worker)}
         # a signal may have come when a run was just handed over, and its task was not noted yet

@@ -1,0 +1,127 @@
+"""Write what the compiler says of the kernels, and what a GPU measured, into docs/backends.md.
+
+    python -m tools.kernels --json benchmarks/results/kernels.json    # needs Triton, and no GPU
+    make gpu                                                          # needs a GPU; writes gpu-*.json beside it
+    python benchmarks/publish_backends.py
+
+Where no GPU has run, the page says so.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from publish_demo import RESULTS, ROOT, put
+
+PAGE = ROOT / "docs" / "backends.md"
+STEPS = ("tests", "attention", "tuning", "training")
+NOT_YET = (
+    "No GPU has run it yet. On a CPU the outputs of `flex` were compared with the slow reference, and the Triton"
+    " kernels in Triton's interpreter, gradients included. Nothing is claimed about speed."
+)
+
+
+def kernels_table(results: dict[str, Any]) -> str:
+    """One row a kernel, one column a target: registers, shared memory, tensor cores, and what spills if anything."""
+    limits = {name: limit / 1024 for name, limit in results["shared_limits"].items()}
+    lines = ["| Kernel | " + " | ".join(f"{name} (at most {limit:.0f} KiB)" for name, limit in limits.items()) + " |"]
+    lines.append("| :--- |" + " :--- |" * len(limits))
+    cells: dict[str, dict[str, str]] = {}
+    for row in results["rows"]:
+        parts = [f"{row['blocks']}"] if row["blocks"] else []
+        parts += [f"{row['registers']} registers"]
+        parts += [f"{row['shared'] / 1024:.0f} KiB"] if row["shared"] else []
+        parts += [f"`{name}`" for name in row["matrix"]]
+        parts += [f"spills {row['spills']} bytes around loops"] if row["spills"] and not row["inside"] else []
+        parts += [f"**spills {row['spills']}, {row['inside']} times in a loop**"] if row["inside"] else []
+        cells.setdefault(row["kernel"], {})[row["target"]] = ", ".join(parts)
+    lines += [
+        f"| {name} | " + " | ".join(row.get(target, "") for target in limits) + " |" for name, row in cells.items()
+    ]
+    spilling, total = sum(bool(row["inside"]) for row in results["rows"]), len(results["rows"])
+    return "\n".join(lines) + (
+        f"\n\nCompiled by triton {results['compiler']['triton']} without a GPU: registers of a thread, shared memory of"
+        f" a block, instructions of tensor cores. {spilling or 'None'} of {total} spill registers in an inner loop."
+    )
+
+
+def gpu_section(found: Mapping[str, dict[str, Any]]) -> str:
+    """What the steps of `make gpu` found, each where it is there."""
+    if not found:
+        return NOT_YET
+    if any(results["dry"] for results in found.values()):
+        raise ValueError("results of a dry run say nothing: remove benchmarks/results/gpu-*.json, and run make gpu")
+    parts = [step(found[name]) for name, step in SECTIONS.items() if name in found]
+    return "\n\n".join(part for part in parts if part)
+
+
+def where(results: Mapping[str, Any]) -> str:
+    """Say where and with what it was measured, and whether it was stopped."""
+    packages = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return f"{results['gpu']['name']}, {packages}.{'' if results['finished'] else ' Stopped at its time limit.'}"
+
+
+def tests_of(results: dict[str, Any]) -> str:
+    """Counts of the tests that need a GPU."""
+    counts = results.get("tests", {})
+    said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "not run"
+    failed = "".join(f"\n- {name}" for name in results["failed"])
+    return f"Tests marked `gpu`: {said}. {where(results)}" + (f"\n\nFailed:\n{failed}" if failed else "")
+
+
+def attention_of(results: dict[str, Any]) -> str:
+    """Shares of FlashAttention's throughput, the goals, and memory."""
+    lines = ["| Forward and backward | | Share | Quartiles | ms | TFLOP/s |", "| :--- | :--- |" + " ---: |" * 4]
+    for section, rows in results["sections"].items():
+        for name, row in rows.items():
+            if "failed" in row:
+                cells = [f"not measured: {row['failed']}", "", "", ""]
+            else:
+                low, high = row["share_quartiles"]
+                cells = [f"{row['share']:.2f}", f"{low:.2f} to {high:.2f}"]
+                cells += [f"{row['milliseconds']:.3f}", f"{row['tflops']:.0f}"]
+            lines.append("| " + " | ".join([section, name, *cells]) + " |")
+    dtype = results["dtype"].removeprefix("torch.")
+    lines += ["", f"{dtype}; a share is that of the throughput of {results['limit']}: more is better; medians over"]
+    lines[-1] += f" interleaved rounds; FLOPs are those of the content alone. {where(results)}"
+    lines += ["", "| Goal | | Found | |", "| :--- | :--- | ---: | :--- |"]
+    for goal in results["goals"]:
+        share = "" if goal["found"] is None else f"{goal['found']:.2f}"
+        verdict = {None: "not measured", True: "met", False: "missed"}[goal["met"]]
+        lines.append(f"| {goal['section']} | {goal['goal']} | {share} | {verdict} |")
+    names = list(dict.fromkeys(name for rows in results["memory"].values() for name in rows))
+    if names:
+        lines += ["", "| Memory of a step, one text (MiB) | " + " | ".join(names) + " |"]
+        lines.append("| :--- |" + " ---: |" * len(names))
+    for tokens, rows in results["memory"].items():
+        sizes = [rows[name].get("bytes") for name in names]
+        cells = ["" if size is None else f"{size / 2**20:,.0f}" for size in sizes]
+        lines.append("| " + " | ".join([f"{tokens} tokens", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def training_of(results: dict[str, Any]) -> str:
+    """Steps per second of the demo's arms."""
+    lines = ["| Arm of the demo, bfloat16 | Steps per second |", "| :--- | ---: |"]
+    lines += [f"| {name} | {row['steps_per_second']:.0f} |" for name, row in results["arms"].items()]
+    return "\n".join(lines) + f"\n\n{where(results)}"
+
+
+SECTIONS = {"tests": tests_of, "attention": attention_of, "training": training_of}
+
+
+def gpu_results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """Return the JSON of every step that has one."""
+    files = {step: folder / f"gpu-{step}.json" for step in STEPS}
+    return {step: json.loads(file.read_text(encoding="utf-8")) for step, file in files.items() if file.is_file()}
+
+
+def page_of(text: str) -> str:
+    """The page with both parts as the files have them."""
+    kernels = json.loads((RESULTS / "kernels.json").read_text(encoding="utf-8"))
+    return put(put(text, "kernels", kernels_table(kernels)), "gpu", gpu_section(gpu_results()))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Attention with a bias that learns by Triton kernels, for GPUs."""

@@ -1,0 +1,186 @@
+"""Paths whose memory grows with the length make no T x S tensor, nor many tiles of one that are kept together.
+
+Tiles run on real tensors: they read how long each text is, which fake ones cannot say, and are many small operators,
+which take longer to fake than to run. Triton's operators run on fake ones, where their fake implementation answers.
+"""
+
+from typing import get_args
+
+import pytest
+import torch
+from allocations import allocations
+
+from wordorder import Encoder
+from wordorder.attention import attention, flex
+from wordorder.attention.choice import Backend
+from wordorder.encodings import PositionTerms
+from wordorder.ops import Contiguous, LowRankBias, Packed, ToeplitzBias, Visibility
+
+LINEAR = [name for name in ("recomputed-tiles", "triton") if name in get_args(Backend)]
+FAKE = {"triton"}
+H, D = 2, 16
+
+
+def mask_of(kind, N):
+    where, packed = Contiguous(N), Packed(torch.arange(N)[None] % 300, torch.arange(N)[None] // 300)
+    return {
+        "all": None,
+        "causal": Visibility(where, where, causal=True),
+        "within": Visibility(where, where, causal=True, within=100),
+        "padded": Visibility(where, where, valid_BS=torch.ones(2, N, dtype=torch.bool)),
+        "packed": Visibility(packed, packed),
+    }[kind]
+
+
+def tupe_r(N, backend, *, mask="all", dropout=0.0, lse=False):
+    """Forward and backward of TUPE-R down to both factors and the table, as `allocations` wants it."""
+
+    def prepare():
+        q, k, v = (torch.randn(2, H, N, D, requires_grad=True) for _ in range(3))
+        factors = [torch.randn(1, H, N, D + 2, requires_grad=True) for _ in range(2)]
+        table = torch.randn(H, 2 * N - 1, requires_grad=True)
+        seen = mask_of(mask, N)
+
+        def run():
+            terms = PositionTerms(D**-0.5, LowRankBias(*factors) + ToeplitzBias(table, N, may_hide=False))
+            found = attention(q, k, v, terms, seen, backend=backend, dropout=dropout, return_lse=lse)
+            total = found[0].sum() + found[1].sum() if lse else found.sum()
+            return torch.autograd.grad(total, [q, k, v, *factors, table])
+
+        return run
+
+    return prepare
+
+
+def check_linear(at, N, *, fake=True):
+    """Compare N and 2 N tokens: neither the largest tensor nor what is alive at once may grow much more than twice."""
+    short, long = (allocations(at(length), fake=fake) for length in (N, 2 * N))
+    assert long.largest < 2 * N * N, f"{long.by} makes a tensor of {long.largest:,} elements"
+    assert long.largest <= 2.2 * short.largest, f"{long.by} makes a tensor of {long.largest:,} elements"
+    assert long.peak <= 2.2 * short.peak, f"the peak is {long.peak:,} bytes, at half the length {short.peak:,}"
+
+
+@pytest.mark.parametrize("backend", LINEAR)
+@pytest.mark.parametrize("mask", ["all", "causal", "within", "padded", "packed"])
+def test_attention_with_a_bias_makes_no_matrix_of_scores(backend, mask):
+    check_linear(lambda N: tupe_r(N, backend, mask=mask), 1000, fake=backend in FAKE)
+
+
+@pytest.mark.parametrize("backend", LINEAR)
+def test_neither_do_dropout_and_the_log_sum_exp(backend):
+    check_linear(lambda N: tupe_r(N, backend, dropout=0.1), 1000, fake=backend in FAKE)
+    check_linear(lambda N: tupe_r(N, backend, lse=True), 1000, fake=backend in FAKE)
+
+
+written_out = pytest.mark.xfail(reason="create_block_mask writes the mask out, T x S booleans", raises=AssertionError)
+
+
+@pytest.mark.parametrize("mask", ["all", pytest.param("causal", marks=written_out)])
+def test_flex_hands_over_no_matrix_of_scores(mask, monkeypatch):
+    """On a GPU FlexAttention is compiled into one kernel; what is made before it is looked at here."""
+
+    def fused(q, k, v, **handed):
+        del q, k, handed
+        return torch.empty_like(v)
+
+    monkeypatch.setattr(flex, "_flex_attention", lambda device: fused)
+
+    def at(N):
+        def prepare():
+            q, k, v = (torch.randn(2, H, N, D) for _ in range(3))
+            terms = PositionTerms(D**-0.5, ToeplitzBias(torch.randn(H, 2 * N - 1), N, may_hide=False))
+            seen = mask_of(mask, N)
+            return torch.no_grad()(lambda: attention(q, k, v, terms, seen, backend="flex"))
+
+        return prepare
+
+    check_linear(at, 1500, fake=False)
+
+
+@pytest.mark.parametrize("encoding", ["tupe-r", "tupe-a", "t5", "transformer-xl"])
+def test_a_training_step_of_an_encoder_makes_no_matrix_of_scores(encoding):
+    def at(N):
+        def prepare():
+            options = {"width": 2 * D, "heads": 2, "layers": 2, "dropout": 0.0, "attention_dropout": 0.0}
+            encoder = Encoder(8, max_positions=N, encoding=encoding, **options)
+            ids = torch.zeros(1, N, dtype=torch.long)
+            return lambda: encoder(ids).hidden.sum().backward()
+
+        return prepare
+
+    check_linear(at, 1500, fake=False)
+
+
+@pytest.mark.parametrize("fake", [True, False])
+def test_a_matrix_of_scores_is_seen(fake):
+    found = allocations(tupe_r(300, "reference"), fake=fake)
+    assert found.largest == 2 * H * 300 * 300
+    assert found.peak >= 4 * found.largest
+    with pytest.raises(AssertionError, match="makes a tensor"):
+        check_linear(lambda N: tupe_r(N, "sdpa"), 300)
+
+
+def test_tiles_that_are_kept_together_are_seen():
+    def at(N):
+        return lambda: lambda: [torch.ones(50, N) for _ in range(N // 50)]
+
+    with pytest.raises(AssertionError, match="the peak is 160,000 bytes, at half the length 40,000"):
+        check_linear(at, 100)
+
+
+@pytest.mark.parametrize("fake", [True, False])
+def test_real_and_fake_runs_count_alike(fake):
+    counted = allocations(tupe_r(400, "recomputed-tiles"), fake=fake)
+    assert counted.largest == allocations(tupe_r(400, "recomputed-tiles")).largest
+
+
+def test_what_is_freed_no_longer_counts_and_views_never_do():
+    def prepare():
+        x = torch.zeros(10, 10)
+
+        def run():
+            for _ in range(5):
+                y = (x + 1)[:, :5].t()
+                y.mul_(2)
+            return y
+
+        return run
+
+    found = allocations(prepare, fake=False)
+    assert (found.largest, found.peak) == (100, 2 * 400)
+
+
+@torch.library.custom_op("wordorder_tests::fused", mutates_args=())
+def fused_operator(x: torch.Tensor, matrix: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    raise AssertionError("a fake run computes nothing")
+
+
+@fused_operator.register_fake
+def _(x, matrix):
+    return torch.empty_like(x), x.new_empty(*x.shape[:-1], x.shape[-2] if matrix else 1)
+
+
+def keep(ctx, inputs, output):
+    ctx.save_for_backward(output[1])
+
+
+def backward(ctx, gradient, _):
+    return gradient * ctx.saved_tensors[0].sum(-1, keepdim=True), None
+
+
+fused_operator.register_autograd(backward, setup_context=keep)
+
+
+def test_custom_operators_answer_by_their_fake_implementation():
+    """Triton's operators are such ones: what they keep for the backward pass is seen, and no kernel runs."""
+
+    def at(N, matrix):
+        def prepare():
+            x = torch.randn(2, N, D, requires_grad=True)
+            return lambda: fused_operator(x, matrix)[0].sum().backward()
+
+        return prepare
+
+    check_linear(lambda N: at(N, False), 50_000)
+    with pytest.raises(AssertionError, match=r"fused\.default makes a tensor of 20,000,000,000 elements"):
+        check_linear(lambda N: at(N, True), 50_000)
