@@ -1,4 +1,4 @@
-"""What an engine adds to a comparison's runs: 200 runs of one second each, in processes of this machine and on Ray.
+"""Time that an engine adds to a comparison's runs: 200 runs of a second, in processes of this machine and on Ray.
 
     python benchmarks/engines.py --json benchmarks/results/engines.json
 

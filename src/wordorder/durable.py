@@ -20,6 +20,11 @@ _DELETING = ".deleting-"
 _LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|html|txt)\.\d+")
 
 
+def is_url(place: object) -> bool:
+    """Tell whether a folder is an address of an object store."""
+    return "://" in str(place)
+
+
 def check_writable(folder: Path) -> str | None:
     """Return why a folder cannot be made or written to, in the system's words, or None; leave nothing behind."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from wordorder.cli.output import Overrides, print_json, print_table
-from wordorder.durable import check_writable
+from wordorder.durable import check_writable, is_url
 from wordorder.errors import BadInput
 from wordorder.streams import drop_lost_output, printable
 
@@ -183,5 +183,5 @@ def _show(results: Path, *, json: bool, place: str | None) -> None:
         render_table(read_results(results), Console())
     else:  # a pipe or a file has no width to fit: the same table as markdown, its characters as they are
         print(printable(unescape((results.parent / "table.md").read_text(encoding="utf-8"))))
-    report = f"{place}/report.html" if place and "://" in place else results.parent / "report.html"
+    report = f"{place}/report.html" if is_url(place) else results.parent / "report.html"
     print(printable(f"Report: {report}"))

@@ -17,7 +17,7 @@ from rich.console import Console
 from wordorder.comparison.engines.engine import Engine, Job
 from wordorder.comparison.engines.local import LocalEngine, devices_of, placements
 from wordorder.comparison.engines.ray import RayCluster, RayEngine
-from wordorder.comparison.engines.store import Store, is_url
+from wordorder.comparison.engines.store import Store
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline
@@ -40,7 +40,7 @@ from wordorder.comparison.runs import (
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
 from wordorder.comparison.tuning import Rates, Search, best_of
 from wordorder.data.names import BEST_ON_TEST
-from wordorder.durable import write_json
+from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
 from wordorder.training.checkpoints.checkpoint import run_folder_fault

@@ -1,1 +1,1 @@
-"""Where the runs of a comparison are trained: in processes of this machine, or on a cluster with Ray."""
+"""Engines that train the runs of a comparison: processes of this machine, or a cluster with Ray."""

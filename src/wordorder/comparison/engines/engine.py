@@ -1,4 +1,4 @@
-"""What an engine does, and one run of a comparison from its beginning to its outcome."""
+"""The interface of engines, and one run of a comparison from its beginning to its outcome."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What all runs of a comparison share."""
+    """The parts that all runs of a comparison share, and the training of one of them."""
 
     pipeline: Pipeline
     statistics: Statistics

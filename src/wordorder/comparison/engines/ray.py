@@ -46,8 +46,8 @@ class RayCluster:
 
     address: str | None = None
     """`auto`, HOST:PORT, or None for Ray's own choice: RAY_ADDRESS, else the cluster that was started on this machine,
-    else a new one of this machine's cores, which ends with the comparison. Nothing where the caller has a session of
-    Ray already (`ray.init`), which is then used."""
+    else a new one of this machine's cores, which ends with the comparison. Ignored where the caller has a session of
+    Ray already (`ray.init`)."""
     cpus_per_run: float = 1
     """Cores that a run takes. They decide how many runs a machine has at once; `training.threads` how many threads."""
     gpus_per_run: float | None = None

@@ -34,11 +34,6 @@ SECONDS = 5.0
 _PART, _PROBE = ".part", ".wordorder-probe"
 
 
-def is_url(place: object) -> bool:
-    """Tell whether a folder is an address of an object store."""
-    return "://" in str(place)
-
-
 Seen = dict[PurePosixPath, tuple[int, int]]
 """The files of a folder, with their sizes and times."""
 

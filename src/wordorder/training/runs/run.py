@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.durable import of_the_system, restore_replaced
+from wordorder.durable import is_url, of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
 from wordorder.limits import one_line, read_model, read_toml
@@ -72,7 +72,7 @@ def run(
             "or name one by --set model.pretrained=..."
         )
     place = recipe.training.get("output_dir") if output_dir is None else str(output_dir)
-    if "://" in str(place):
+    if is_url(place):
         raise BadInput(f"training.output_dir: {place}: only a comparison writes to an object store; name a folder")
     changes: dict[str, Any] = {"training.seed": recipe.training["seed"] if seed is None else seed}
     if output_dir is not None:
