@@ -51,7 +51,7 @@ def table(early: Results, late: Results, longer: Results) -> str:
         rows.append(f"| `{entry.arm}` | {scores[0]} | {scores[1]} | {beyond} | {time}× |")
     seeds = len({row.seed for row in late.rows})
     note = (
-        f"Masked letters of US State of the Union addresses, mean ± standard deviation of {seeds} seeds, lower is better. "
+        f"Masked letters of State of the Union addresses, mean ± standard deviation of {seeds} seeds, lower is better. "
         "† Has learned little more than letter frequencies (loss at most 5% below `none`). ‡ Still improving. "
         f"Longer texts: after {longer.rows[0].steps:,} steps, {len({row.seed for row in longer.rows})} seeds. "
         "Training time: one step on a CPU, relative to `none`."
