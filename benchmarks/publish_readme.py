@@ -47,7 +47,7 @@ def table(early: Results, late: Results, longer: Results) -> str:
         scores = [score_with_marks(results, entry.arm) for results in (early, late)]
         far = means.get(entry.arm, [None])[-1]
         beyond = "cannot read" if entry.arm in refusing(longer) else significant(far, 3) if far else "not measured"
-        time = time_of(entry.arm).split(" ")[0]
+        time = f"{time_of(entry.arm) or 0:.2f}"
         rows.append(f"| `{entry.arm}` | {scores[0]} | {scores[1]} | {beyond} | {time}× |")
     seeds = len({row.seed for row in late.rows})
     note = (
