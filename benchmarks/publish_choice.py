@@ -38,6 +38,7 @@ SITUATIONS: tuple[tuple[str, str, float], ...] = (
     ("a decoder, causal LM", "causal-letters", 1),
     ("a decoder that reads longer texts later", "causal-letters", 16),
     ("a short-text classifier", "questions", 1),
+    ("a classifier by relative position, longer texts", "n-back", 1),
     ("a classifier without attention, by word order", "order", 1),
     ("sequence to sequence, longer outputs than in training", "commands", 1),
 )
@@ -49,10 +50,11 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "masked-words": ("Masked words", "pretraining", "results.md"),
     "causal-letters": ("Causal letters", "compare-clm", "comparisons.md"),
     "questions": ("Questions by kind", "compare-classification", "comparisons.md"),
+    "n-back": ("The word four before the last", "n-back", ""),
     "order": ("Order of two words", "order-binding", "complex-order.md"),
     "commands": ("Commands longer than in training", "compare-translation", "comparisons.md"),
 }
-"""Marker -> title, the results file, and the page that has the whole table."""
+"""Marker -> title, the results file, and the page that has the whole table, if one has."""
 
 WITHOUT: dict[str, tuple[str, str]] = {
     "compare-memory": ("Memory, letters", "comparisons.md"),
@@ -136,7 +138,8 @@ def task_block(name: str) -> str:
     """Write the table and the size of one task."""
     _, file, page = TASKS[name]
     results = results_of(file)
-    return f"{task_table(results)}\n\n{size_of(results)} [Full results]({page})."
+    more = f" [Full results]({page})." if page else ""
+    return f"{task_table(results)}\n\n{size_of(results)}{more}"
 
 
 def because(results: Results, found: Standing, times: float) -> str:
