@@ -38,7 +38,7 @@ from wordorder.comparison.runs import (
     trials_of,
 )
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.comparison.tuning import Rates, Search, best_of
+from wordorder.comparison.tuning import Rates, Score, Search, best_of
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
@@ -205,7 +205,7 @@ def _next_trials(record: Record, searches: Mapping[str, Search]) -> list[Run]:
     ]
 
 
-def _trial_scores(record: Record) -> dict[str, dict[Rates, dict[int, float | None]]]:
+def _trial_scores(record: Record) -> dict[str, dict[Rates, dict[int, Score | None]]]:
     return trial_scores(record.trials, metrics_of(record.trials), record.selection)
 
 
