@@ -22,6 +22,8 @@ PAGES = {
         "'colour' does not appear in the function signature",
     ),
     "configuration": ("::: sound.Config", None),
+    "equation": ("```math\n\\frac{a}{b}\n```", None),
+    "faulty equation": ("```math\n\\frac{a}\n```", "index.md, line 3: an argument is missing"),
     "unknown table": ("<!-- catalogue: nothing -->", "index.md: there is no table <!-- catalogue: nothing -->"),
 }
 FAULTY = 'class Network:\n    """A network.\n\n    Args:\n        colour: none.\n    """\n    def __init__(self): ...\n'
