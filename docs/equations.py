@@ -44,6 +44,11 @@ def mathml(latex: str) -> str:
     for element in tree.iter():
         _check(element)
         _join_letters(element)
+        plain = element.tag == f"{MATH}mi" and element.get("mathvariant") is None
+        if plain and re.fullmatch(r"[A-Za-z\u03b1-\u03f5]", element.text or ""):
+            element.set(
+                "class", "letter"
+            )  # Latin or small Greek: site.css slants it, as few fonts have slanted letters
     ElementTree.register_namespace("", MATH[1:-1])
     return ElementTree.tostring(tree, encoding="unicode")
 

@@ -204,7 +204,7 @@ def test_a_faulty_equation_is_named_with_its_line(latex: str, fault: str, monkey
 def test_equations_become_mathml(monkeypatch: pytest.MonkeyPatch):
     made = equations(monkeypatch).mathml
     display = '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"><mrow>{}</mrow></math>'
-    fraction = "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi></mrow></mfrac>"
+    fraction = '<mfrac><mrow><mi class="letter">a</mi></mrow><mrow><mi class="letter">b</mi></mrow></mfrac>'
     assert made(r"\frac{a}{b}") == display.format(fraction)
     assert made(r"\mathrm{head}") == display.format("<mrow><mi>head</mi></mrow>")
     aligned = made(r"\begin{aligned} a &= 1 \\ b &= 2 \end{aligned}")
