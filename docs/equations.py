@@ -44,11 +44,9 @@ def mathml(latex: str) -> str:
     for element in tree.iter():
         _check(element)
         _join_letters(element)
-        plain = element.tag == f"{MATH}mi" and element.get("mathvariant") is None
-        if plain and re.fullmatch(r"[A-Za-z\u03b1-\u03f5]", element.text or ""):
-            element.set(
-                "class", "letter"
-            )  # Latin or small Greek: site.css slants it, as few fonts have slanted letters
+        letter = element.tag == f"{MATH}mi" and re.fullmatch(r"[A-Za-z\u03b1-\u03f5]", element.text or "")
+        if letter and element.get("mathvariant") is None:
+            element.set("class", "letter")  # site.css slants it: few fonts have the slanted letters of mathematics
     ElementTree.register_namespace("", MATH[1:-1])
     return ElementTree.tostring(tree, encoding="unicode")
 

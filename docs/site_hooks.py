@@ -34,10 +34,19 @@ def beside(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def version() -> str:
+    """Return the version of the package whose documentation this is."""
+    return importlib.import_module("wordorder").__version__
+
+
 def on_config(config: Any) -> None:
-    """Put the pages of the mechanisms into the nav, and let `math` fences be rendered; mkdocs calls this once."""
+    """Complete the settings: the nav, the version, the fence `math`; mkdocs calls this once."""
+    mkdocs_log = logging.getLogger("mkdocs")
+    if config.strict and mkdocs_log.level > logging.WARNING:  # --quiet drops the warnings before they are counted
+        mkdocs_log.setLevel(logging.WARNING)
     if "mechanisms/*.md" in str(config.nav):
         config.nav = beside("encoding_pages").navigation(config.nav)
+    config.repo_name = f"{config.repo_name} {version()}"
     fence = {"name": "math", "class": "math", "format": beside("equations").formatted}
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
 
