@@ -52,12 +52,6 @@ def test_every_encoding_of_the_catalogue_has_its_page(made: ModuleType):
     }
 
 
-def test_every_encoding_is_in_the_reference_once(made: ModuleType):
-    lines = re.findall(r"^::: (\S+)$", as_built(made, "reference/encodings.md"), flags=re.MULTILINE)
-    assert len(set(lines)) == len(lines)
-    assert {f"{kind.__module__}.{kind.__qualname__}" for kind in CATALOG.values()} <= set(lines)
-
-
 def entries(nav: list[Any], title: str = "") -> Iterator[tuple[str, str]]:
     """Yield every page of a nav with the title of the section that it stands in."""
     for entry in nav:
