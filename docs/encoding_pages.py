@@ -7,13 +7,16 @@ A line of a page
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
     <!-- catalogue: costs -->            all encodings, with what they cost
     <!-- catalogue: tasks -->            all generated tasks, data.source = "task:NAME"
-    <!-- catalogue: reference -->        arguments of the classes that the page does not name itself
+    <!-- public: PACKAGE -->             the classes and functions of a package that no page of the reference names
     <!-- recipe: SECTION -->             the names of a section of recipes
 
 and in the nav of mkdocs.yml `mechanisms/*.md` the pages of that folder, by the place where their encodings act.
 `site_hooks.py` calls `filled` and `navigation`.
 """
 
+import ast
+import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -32,7 +35,7 @@ from wordorder.training.recipe.schema import recipe_schema
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MARKER = re.compile(r"^<!-- (facts|measured|catalogue|recipe): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
+MARKER = re.compile(r"^<!-- (facts|measured|catalogue|recipe|public): ([a-z0-9. -]+) -->$", flags=re.MULTILINE)
 USES = ("encoder", "decoder", "cross-attention", "segment-recurrence", "look-ahead")
 COMPARISONS = {
     "compare-mlm": (
@@ -193,12 +196,31 @@ def generated_tasks() -> str:
     return "\n".join(lines)
 
 
-def reference(text: str) -> str:
-    """Return mkdocstrings' lines for the classes of the catalogue that the page does not name itself."""
-    named = re.findall(r"^::: (\S+)", text, flags=re.MULTILINE)
-    addresses = [f"{kind.__module__}.{kind.__name__}" for kind in CATALOG.values()]
+def exported(package: str) -> dict[str, Any]:
+    """Return the public classes and functions of a package by their names: those that it defines or exports."""
+    module = importlib.import_module(package)
+    names = getattr(module, "EXPORTS", None) or getattr(module, "__all__", None)
+    if names is None:  # it exports by `import x as x`, or all that a module has so
+        tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+        defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+        names = [alias.asname for node in imports for alias in node.names if alias.asname] + defined
+        for node in imports:
+            if node.names[0].name == "*":
+                names += exported(str(node.module))
+    found = {name: getattr(module, name) for name in names if not name.startswith("_")}
+    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isroutine(value)}
+
+
+def public(package: str) -> str:
+    """Return mkdocstrings' lines for what a package exports and no page of the reference names itself."""
+    pages = [page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md"))]
+    named = [name.rpartition(".") for name in re.findall(r"^::: (\S+)$", "\n".join(pages), flags=re.MULTILINE)]
+    there = {id(getattr(importlib.import_module(module), name)) for module, _, name in named}
     return "\n\n".join(
-        f"::: {address}\n    options:\n      members: false" for address in addresses if address not in named
+        f"::: {package}.{name}\n    options:\n      members: false"
+        for name, value in exported(package).items()
+        if id(value) not in there
     )
 
 
@@ -244,8 +266,8 @@ def filled(text: str, page: str) -> str:
                 return costs(prefix)
             case "catalogue", "tasks":
                 return generated_tasks()
-            case "catalogue", "reference":
-                return reference(text)
+            case "public", package:
+                return public(package)
             case "recipe", section:
                 return settings(section)
             case _:

@@ -5,6 +5,7 @@ A page's Python blocks run one after the other in one namespace, in a folder of 
 """
 
 import ast
+import importlib
 import os
 import re
 import shlex
@@ -154,12 +155,60 @@ def test_blocks_that_are_not_run_are_few_and_say_why(capsys: pytest.CaptureFixtu
 
 def test_every_fence_names_a_language_that_is_looked_at():
     """A block without a language is an equation or output; another language would be looked at by no test."""
-    looked_at = {"python", "toml", "bash", "sh", "console", "json", "text", "yaml", "csv"}
+    looked_at = {"python", "toml", "bash", "sh", "console", "json", "text", "yaml", "csv", "math"}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         named = set(re.findall(r"^ *```([\w+-]+)", text, flags=re.MULTILINE))
         assert named <= looked_at, name_of(page)
         assert len(re.findall(r"^ *```", text, flags=re.MULTILINE)) % 2 == 0, f"{name_of(page)}: a fence is not closed"
+
+
+# ------------------------------------------------------------------------------------------------------- equations
+
+
+def equations(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("latex2mathml", reason="latex2mathml is not installed; it comes with the extra docs")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("equations")
+
+
+def test_equations_are_latex(monkeypatch: pytest.MonkeyPatch):
+    faults = equations(monkeypatch).faults
+    found = {name_of(page): faults(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert {page: of for page, of in found.items() if of} == {}
+
+
+@pytest.mark.parametrize(
+    ("latex", "fault"),
+    [
+        (r"\foo{x}", r"unknown command \\foo"),
+        (r"\frac{a}", "argument is missing"),
+        (r"{a", "1 opening and 0 closing"),
+        (r"\begin{cases} 1", "missing end"),
+        (r"\begin{foo} 1 \end{foo}", "unknown environment 'foo'"),
+        (r"\left( a", "extra left or missing right"),
+        (r"a_1_2", "double subscripts"),
+        (r"a & b", "& outside"),
+        (r"a \\ b", "line break outside"),
+        (r"50% of it", "comment"),
+        ("", "no available tokens"),
+    ],
+)
+def test_a_faulty_equation_is_named_with_its_line(latex: str, fault: str, monkeypatch: pytest.MonkeyPatch):
+    page = f"# Title\n\n```math\nx\n```\n\n- a list\n\n    ```math\n    {latex}\n    ```\n"
+    ((line, said),) = equations(monkeypatch).faults(page)
+    assert line == 9
+    assert re.search(fault, said), said
+
+
+def test_equations_become_mathml(monkeypatch: pytest.MonkeyPatch):
+    made = equations(monkeypatch).mathml
+    display = '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"><mrow>{}</mrow></math>'
+    fraction = '<mfrac><mrow><mi class="letter">a</mi></mrow><mrow><mi class="letter">b</mi></mrow></mfrac>'
+    assert made(r"\frac{a}{b}") == display.format(fraction)
+    assert made(r"\mathrm{head}") == display.format("<mrow><mi>head</mi></mrow>")
+    aligned = made(r"\begin{aligned} a &= 1 \\ b &= 2 \end{aligned}")
+    assert (aligned.count("<mtr>"), aligned.count("<mtd")) == (2, 4)
 
 
 # ------------------------------------------------------------------------------------------------------------ TOML
