@@ -119,17 +119,37 @@ def test_a_kernel_that_spills_is_marked_in_its_table(script):
     assert "1 of 3 spill" in table
 
 
-def test_the_overview_compares_eager_with_eager_and_names_what_is_compiled(script):
+def test_headlines_hold_the_ratios_of_their_files_and_name_what_is_compiled(script):
     publish = script("publish_performance")
-    for question, _, _, ours, others in publish.OVERVIEW:
-        if "compiled" in ours:
-            assert "torch.compile" in question
-            assert not others
-    rows = [row for row in publish.overview().splitlines() if row.startswith("| complex-order embedding<br>")]
-    eager = publish.results_of("complex-embedding")["sections"]
-    of_passes = eager["embedding, forward and backward, 8,192 tokens drawn evenly"]["complex-order"]
-    assert len(rows) == 1
-    assert f"| {of_passes['ratio']:.2f} (" in rows[0]
+    for sentence, _, numbers in publish.HEADLINES:
+        assert sentence.count("{}") == len(numbers)
+        assert ("torch.compile" in sentence) == any("compiled" in candidate for _, candidate, *_ in numbers)
+    (line,) = (row for row in publish.headlines().splitlines() if row.startswith("- **A complex-order embedding**"))
+    timed = publish.results_of("complex-embedding")["sections"]
+    of_passes = timed["embedding, forward and backward, 8,192 tokens drawn evenly"]
+    eager, compiled = (of_passes[name]["ratio"] for name in ("complex-order", "complex-order, compiled"))
+    assert f"takes {eager:.2f} times as long as `nn.Embedding`, and {compiled:.2f} times under" in line
+
+
+def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
+    tables = script("speed_tables")
+    times = {"plain": {"ratio": 1.0}, "ours": {"ratio": 1.254}, "pair, block": {"ratio": 9.0}}
+    found = tables.speed_table({"sections": {"step, 2 x 8, float32": times, "step, 2 x 9, float32": times}})
+    assert found.splitlines() == [
+        "| Step, float32 | 2 x 8 | 2 x 9 |",
+        "| :--- | ---: | ---: |",
+        "| plain | 1.00 | 1.00 |",
+        "| ours | 1.25 | 1.25 |",
+    ]
+    alone = tables.speed_table({"sections": {"step, 2 x 8": times}})
+    assert alone == "Step, 2 x 8: `plain` 1.00, `ours` 1.25."
+    networks = {"encoder": {"none": {"ratio": 1.0}}, "decoder": {"none": {"ratio": 1.0}, "cope": {"ratio": 1.2}}}
+    encodings = tables.speed_table({"settings": {}, "networks": networks, "limit": "none"})
+    assert "| cope | not defined | 1.20 |" in encodings
+    assert encodings.endswith("The other 1 take 1.00 to 1.00 times as long as `none`.")
+    curve = {str(2**n): {"bytes": 2**20 * n, "seconds": 0.04} for n in range(10, 14)}
+    assert "| 8,192 | 13 | 0.0 |" in (lengths := tables.speed_table({"sections": {"training step": curve}}))
+    assert "| 4,096 |" not in lengths
 
 
 def test_every_benchmark_that_is_measured_is_on_the_performance_page(script):
