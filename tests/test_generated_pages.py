@@ -107,16 +107,18 @@ def test_the_page_of_backends_says_that_no_gpu_has_run_until_one_has(script, tmp
         publish.gpu_section(publish.gpu_results(tmp_path))
 
 
-def test_a_kernel_that_spills_is_marked_in_its_table(script):
+def test_a_kernel_that_spills_in_a_loop_is_named_below_the_table(script):
     row = {"kernel": "k", "blocks": "", "registers": 9, "shared": 2048, "matrix": ["mma.sync"], "spills": 0}
     row |= {"inside": 0}
     rows = [row | {"target": "a"}, row | {"target": "b", "spills": 4, "inside": 2, "shared": 0}]
     rows += [row | {"kernel": "l", "target": "a", "spills": 8}]
     results = {"shared_limits": {"a": 4096, "b": 4096}, "rows": rows, "compiler": {"triton": "3"}}
     table = script("publish_backends").kernels_table(results)
-    assert "| k | 9 registers, 2 KiB, `mma.sync` | 9 registers, `mma.sync`, **spills 4, 2 times in a loop** |" in table
-    assert "| l | 9 registers, 2 KiB, `mma.sync`, spills 8 bytes around loops |" in table
-    assert "1 of 3 spill" in table
+    assert "| a | 2 | up to 9 | up to 2 of 4 KiB | `mma.sync` | 1 of 2, up to 8 bytes |" in table
+    assert "| b | 1 | up to 9 | up to 0 of 4 KiB | `mma.sync` | none |" in table
+    assert table.endswith("1 of 3 spill registers in an inner loop:\n\n- k, b: **4 bytes**")
+    calm = script("publish_backends").kernels_table(results | {"rows": rows[:1], "shared_limits": {"a": 4096}})
+    assert calm.endswith("None of 1 spill registers in an inner loop.")
 
 
 def test_headlines_hold_the_ratios_of_their_files_and_name_what_is_compiled(script):
