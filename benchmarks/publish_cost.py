@@ -14,11 +14,10 @@ from publish_demo import RESULTS, ROOT, put
 
 PAGE = ROOT / "docs" / "cost.md"
 RECIPE = Path("recipes/complex_order_cost.toml")
-MIB = 2**20
 
 
 def counted() -> dict[str, Any]:
-    """The cost of every arm, as the command prints it with --json."""
+    """Return the cost of every arm, as the command prints it with --json."""
     import torch
 
     from wordorder.comparison.costs import cost_of
@@ -32,25 +31,22 @@ def counted() -> dict[str, Any]:
 
 
 def table_of(results: dict[str, Any]) -> str:
-    """One row an arm; ratios are to the first."""
-    columns = ["Arm", "Embedding", "Encoding", "Body", "Total, ratio", "MFLOP per token", "Ratio", "Optimiser (MiB)"]
+    """Return a row for each group of models with the same numbers; ratios are to the first model."""
+    columns = ["Model", "Million parameters", "Ratio", "FLOPs per token, ratio"]
     lines = ["| " + " | ".join(columns) + " |", "| :--- |" + " ---: |" * (len(columns) - 1)]
-    first = results["arms"][0]
+    first, models = results["arms"][0], dict[tuple[str, ...], list[str]]()
     for arm in results["arms"]:
-        parameters = arm["parameters"]
-        cells = [
-            arm["arm"],
-            *(f"{parameters[part]:,}" for part in ("embedding", "encoding", "body")),
-            f"{parameters['total'] / first['parameters']['total']:.3f}",
-            f"{arm['flops_per_token'] / 1e6:.1f}",
+        total = arm["parameters"]["total"]
+        cells = (
+            f"{total / 1e6:.1f}",
+            f"{total / first['parameters']['total']:.2f}",
             f"{arm['flops_per_token'] / first['flops_per_token']:.2f}",
-            f"{arm['optimizer_bytes'] / MIB:,.0f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    tokens = results["batch"] * results["length"]
+        )
+        models.setdefault(cells, []).append(f"`{arm['arm']}`")
+    lines += [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in models.items()]
     return "\n".join(lines) + (
-        f"\n\nCounted on shapes by `wordorder cost {results['recipe']}` (torch {results['torch']}), steps of {tokens:,}"
-        " tokens; FLOPs forward and backward."
+        f"\n\n1.00 is {first['flops_per_token'] / 1e6:.1f} MFLOP per token, forward and backward, at"
+        f" {results['length']} tokens (`benchmarks/results/cost.json`)."
     )
 
 

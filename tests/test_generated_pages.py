@@ -107,29 +107,51 @@ def test_the_page_of_backends_says_that_no_gpu_has_run_until_one_has(script, tmp
         publish.gpu_section(publish.gpu_results(tmp_path))
 
 
-def test_a_kernel_that_spills_is_marked_in_its_table(script):
+def test_a_kernel_that_spills_in_a_loop_is_named_below_the_table(script):
     row = {"kernel": "k", "blocks": "", "registers": 9, "shared": 2048, "matrix": ["mma.sync"], "spills": 0}
     row |= {"inside": 0}
     rows = [row | {"target": "a"}, row | {"target": "b", "spills": 4, "inside": 2, "shared": 0}]
     rows += [row | {"kernel": "l", "target": "a", "spills": 8}]
     results = {"shared_limits": {"a": 4096, "b": 4096}, "rows": rows, "compiler": {"triton": "3"}}
     table = script("publish_backends").kernels_table(results)
-    assert "| k | 9 registers, 2 KiB, `mma.sync` | 9 registers, `mma.sync`, **spills 4, 2 times in a loop** |" in table
-    assert "| l | 9 registers, 2 KiB, `mma.sync`, spills 8 bytes around loops |" in table
-    assert "1 of 3 spill" in table
+    assert "| a | 2 | up to 9 | up to 2 of 4 KiB | `mma.sync` | 1 of 2, up to 8 bytes |" in table
+    assert "| b | 1 | up to 9 | up to 0 of 4 KiB | `mma.sync` | none |" in table
+    assert table.endswith("1 of 3 spill registers in an inner loop:\n\n- k, b: **4 bytes**")
+    calm = script("publish_backends").kernels_table(results | {"rows": rows[:1], "shared_limits": {"a": 4096}})
+    assert calm.endswith("None of 1 spill registers in an inner loop.")
 
 
-def test_the_overview_compares_eager_with_eager_and_names_what_is_compiled(script):
+def test_headlines_hold_the_ratios_of_their_files_and_name_what_is_compiled(script):
     publish = script("publish_performance")
-    for question, _, _, ours, others in publish.OVERVIEW:
-        if "compiled" in ours:
-            assert "torch.compile" in question
-            assert not others
-    rows = [row for row in publish.overview().splitlines() if row.startswith("| complex-order embedding<br>")]
-    eager = publish.results_of("complex-embedding")["sections"]
-    of_passes = eager["embedding, forward and backward, 8,192 tokens drawn evenly"]["complex-order"]
-    assert len(rows) == 1
-    assert f"| {of_passes['ratio']:.2f} (" in rows[0]
+    for sentence, _, numbers in publish.HEADLINES:
+        assert sentence.count("{}") == len(numbers)
+        assert ("torch.compile" in sentence) == any("compiled" in candidate for _, candidate, *_ in numbers)
+    (line,) = (row for row in publish.headlines().splitlines() if row.startswith("- **A complex-order embedding**"))
+    timed = publish.results_of("complex-embedding")["sections"]
+    of_passes = timed["embedding, forward and backward, 8,192 tokens drawn evenly"]
+    eager, compiled = (of_passes[name]["ratio"] for name in ("complex-order", "complex-order, compiled"))
+    assert f"takes {eager:.2f} times as long as `nn.Embedding`, and {compiled:.2f} times under" in line
+
+
+def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
+    tables = script("speed_tables")
+    times = {"plain": {"ratio": 1.0}, "ours": {"ratio": 1.254}, "pair, block": {"ratio": 9.0}}
+    found = tables.speed_table({"sections": {"step, 2 x 8, float32": times, "step, 2 x 9, float32": times}})
+    assert found.splitlines() == [
+        "| Step, float32 | 2 x 8 | 2 x 9 |",
+        "| :--- | ---: | ---: |",
+        "| plain | 1.00 | 1.00 |",
+        "| ours | 1.25 | 1.25 |",
+    ]
+    alone = tables.speed_table({"sections": {"step, 2 x 8": times}})
+    assert alone == "Step, 2 x 8: `plain` 1.00, `ours` 1.25."
+    networks = {"encoder": {"none": {"ratio": 1.0}}, "decoder": {"none": {"ratio": 1.0}, "cope": {"ratio": 1.2}}}
+    encodings = tables.speed_table({"settings": {}, "networks": networks, "limit": "none"})
+    assert "| cope | not defined | 1.20 |" in encodings
+    assert encodings.endswith("The other 1 take 1.00 to 1.00 times as long as `none`.")
+    curve = {str(2**n): {"bytes": 2**20 * n, "seconds": 0.04} for n in range(10, 14)}
+    assert "| 8,192 | 13 | 0.0 |" in (lengths := tables.speed_table({"sections": {"training step": curve}}))
+    assert "| 4,096 |" not in lengths
 
 
 def test_every_benchmark_that_is_measured_is_on_the_performance_page(script):
