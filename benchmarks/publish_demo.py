@@ -11,6 +11,7 @@ committed file. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/demo_long --name demo-long
     python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/order_binding --name order-binding
+    python benchmarks/publish_demo.py runs/complex_order_rates --name complex-order-rates
     python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
     python benchmarks/publish_demo.py runs/translation --name translation
