@@ -5,7 +5,8 @@
 
 writes `benchmarks/results/demo.json` (results.json without the maps, which make it large), the table in README.md and
 docs/results.md between their markers, and the figures that docs/results.md shows. A test holds README.md and the docs
-to the committed JSON. The same for other comparisons by name:
+to the committed JSON. `python benchmarks/publish_demo.py benchmarks/results/NAME.json` writes the pages anew from a
+committed file. The same for other comparisons by name:
 
     python benchmarks/publish_demo.py runs/demo_long --name demo-long
     python benchmarks/publish_demo.py runs/century --name century
@@ -24,18 +25,23 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from choice_rules import after, growth, lengths
 from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import with_spread
+from wordorder.comparison.report.table import columns, escaped
+from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.results_file import Results, parse_results, read_results
+from wordorder.comparison.results_file import ArmResult, Results, Summary, parse_results, read_results
 from wordorder.comparison.statistics.plateau import mean_end
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.summary import repeats
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -43,27 +49,67 @@ DOCS = (
     "results.md",
     "comparisons.md",
     "complex-order.md",
-    "classification.md",
     "translation.md",
     "language-models.md",
     "performance.md",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 
+LONGER = "longer texts"
+"""Column that `short_table` adds: the perplexity on the longest texts of the probe over that at the training length."""
+SHOWN = {
+    "compare_mlm": ("quality", "outcome", "flops_per_token", LONGER),
+    "compare_clm": ("quality", "parameters", LONGER),
+    "compare_classification": ("quality", "outcome"),
+    "compare_translation": ("quality", "outcome", "bleu"),
+    "compare_documents": ("quality", "outcome", "flops_per_token"),
+    "compare_memory": ("quality", "outcome", "parameters"),
+    "century": ("quality",),
+    "pretraining": ("quality",),
+}
+"""Name of a comparison -> keys of the columns that its page shows; of other comparisons all are shown."""
+
 
 def table_of(results: dict[str, Any]) -> str:
-    """The table as the pages hold it, with the machine it was measured on; of a search for rates, the trials."""
+    """The table as the pages hold it; of a comparison that has no short one, with the machine it was measured on."""
     if "machine" in results:  # of a benchmark
         return speed_table(results)
     found = parse_results(results)
-    if not found.rows:
-        return trials_of(found)
     if found.name == "demo_long":
         return late_table(read_results(RESULTS / "demo.json"), found)
+    if found.name in SHOWN:
+        pace = [pace_table(found, results["pace"]["baseline"])] if "pace" in results else []
+        return "\n\n".join([short_table(found, SHOWN[found.name]), *pace])
     machine = found.environment
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
-    pace = f"\n\n{pace_table(found, results['pace']['baseline'])}" if "pace" in results else ""
-    return f"{markdown_table(found).strip()}{pace}\n\n{where}"
+    return f"{markdown_table(found).strip()}\n\n{where}"
+
+
+def short_table(results: Results, keys: Sequence[str]) -> str:
+    """The models, best first, with the columns of these keys.
+
+    Raises:
+        KeyError: the comparison has no such column.
+    """
+    known = {column.key: column for column in columns(results)}
+    xs, _ = lengths(results)
+    grown = growth(results) if xs else {}
+
+    def title(key: str) -> str:
+        if key == LONGER:
+            return f"At {xs[-1] / xs[0]:.0f} times the length"
+        return escaped(known[key].title[:1].upper() + known[key].title[1:])
+
+    def cell(key: str, entry: Summary, arm: ArmResult) -> str:
+        if key != LONGER:
+            return escaped(known[key].text(entry, arm))
+        return f"{grown[arm.name][0]:.2f}" if arm.name in grown else "beyond its table"
+
+    rows = [["Model", *map(title, keys)], [":---", *["---:"] * len(keys)]]
+    rows += [[arm.name, *(cell(key, entry, arm) for key in keys)] for entry, arm in models_best_first(results)]
+    of, count = repeats(results)
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"{table}\n\nMean of {count} {of}s{after(results)}."
 
 
 BAG_OF_LETTERS = 0.95
@@ -105,7 +151,7 @@ def score_with_marks(results: Results, arm: str) -> str:
 def pace_table(results: Results, baseline: str) -> str:
     """How early each arm reaches the validation loss that the baseline ends with, as `steps_to_loss` defines it."""
     title = f"Steps to {baseline}'s lowest validation loss, median (earliest to latest)"
-    lines = [f"| Arm | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
+    lines = [f"| Model | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
     found = steps_to_loss(results.having(baseline=baseline))
     for entry in found:
         ends = (entry.low, entry.steps, entry.high)
@@ -114,20 +160,6 @@ def pace_table(results: Results, baseline: str) -> str:
         lines.append(f"| {entry.arm} | {steps} ({low} to {high}) | {share} | {entry.reached} of {entry.n} |")
     resolution = max(entry.resolution for entry in found)
     return "\n".join([*lines, "", f"Evaluated every {resolution:,.0f} steps; in between the loss is taken as a line."])
-
-
-def trials_of(results: Results) -> str:
-    """Validation loss by arm and learning rate, the chosen rate in bold."""
-    rates = sorted({trial.learning_rate for trial in results.tuning})
-    lines = ["| Arm | " + " | ".join(f"{rate:g}" for rate in rates) + " |", "| :--- |" + " ---: |" * len(rates)]
-    for arm in results.arms:
-        losses = {trial.learning_rate: trial.score("loss") for trial in results.tuning if trial.arm == arm.name}
-        best = min((loss for loss in losses.values() if loss is not None), default=None)
-        cells = ["diverged" if losses[r] is None else f"{losses[r]:.3f}" for r in rates]
-        bold = [f"**{cell}**" if losses[r] == best else cell for r, cell in zip(rates, cells, strict=True)]
-        lines.append(f"| {arm.name} | " + " | ".join(bold) + " |")
-    seed = results.tuning[0].seed
-    return "\n".join(lines) + f"\n\nValidation loss in nats per masked token, seed {seed}; the chosen rate is bold."
 
 
 def put(page: str, name: str, table: str) -> str:
@@ -147,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of a finished comparison, or a JSON file of a benchmark")
     parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
-    parser.add_argument("--trials", action="store_true", help="publish the learning rates that were tried alone")
+    parser.add_argument("--trials", action="store_true", help="keep the learning rates that were tried alone")
     parser.add_argument("--baseline", help="also say how early every arm reaches this arm's lowest loss")
     arguments = parser.parse_args()
     if arguments.folder.is_file():
@@ -169,6 +201,8 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
+    if arguments.trials:  # their choice is on the page, as the rates of the runs
+        return
     publish(arguments.name, results)
     figures = ROOT / "docs" / "figures"
     figures.mkdir(exist_ok=True)

@@ -38,18 +38,15 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 MARKER = re.compile(r"^<!-- (facts|measured|catalogue|recipe|public): ([a-z0-9. -]+) -->$", flags=re.MULTILINE)
 USES = ("encoder", "decoder", "cross-attention", "segment-recurrence", "look-ahead")
 COMPARISONS = {
-    "compare-mlm": (
-        "masked letters, equal parameters",
-        "comparisons.md#masked-letters-equal-parameters-recipescompare_mlmtoml",
-    ),
-    "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops-recipescompare_clmtoml"),
+    "compare-mlm": ("masked letters, equal parameters", "comparisons.md#masked-letters-equal-parameters"),
+    "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops"),
     "compare-classification": (
         "questions by kind, equal parameters",
-        "comparisons.md#questions-by-kind-equal-parameters-recipescompare_classificationtoml",
+        "comparisons.md#questions-by-kind-equal-parameters",
     ),
     "compare-memory": (
         "memories, equal history and FLOPs",
-        "comparisons.md#memories-at-equal-history-and-equal-flops-recipescompare_memorytoml",
+        "comparisons.md#memories-at-equal-history-and-flops",
     ),
 }
 """Results file -> what it compares, and where docs/comparisons.md discusses it."""
