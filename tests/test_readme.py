@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_every_command_and_make_target_that_is_named_exists():
     assert named == commands
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z-]+)", README)) - {"demo", "test", "docs"} == set()
-    assert {"demo", "test", "check", "docs", "bench", "clean", "lint", "types", "wheel-test"} <= targets
+    assert {"demo", "test", "check", "docs", "bench", "clean", "lint", "types", "release-check"} <= targets
 
 
 def test_every_folder_and_file_that_is_named_exists():
@@ -50,6 +51,24 @@ def test_every_folder_and_file_that_is_named_exists():
     assert len(named) > 10
     named += re.findall(r"\]\(([\w./]+)\)", README) + re.findall(r"(recipes/[\w.-]+\.toml)", README)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_links_are_absolute_so_that_they_work_on_the_package_index_too():
+    prose = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)\s]+)", prose) + re.findall(r"^\[[^\]]+\]:\s*(\S+)", prose, flags=re.MULTILINE)
+    links += re.findall(r"(?:src|srcset|href)=[\"']?([^\"'\s>]+)", prose)
+    assert links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def test_links_into_the_project_lead_to_what_is_there():
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    for path in re.findall(rf"{urls['Documentation']}([\w./-]*)\.html", README):
+        assert (ROOT / "docs" / f"{path}.md").is_file(), f"{path}.html"
+    code = urls["Repository"].removeprefix("https://github.com/")
+    at = rf"https://(?:github\.com/{code}/(?:blob|tree|raw)|raw\.githubusercontent\.com/{code})/main/([\w./-]+)"
+    for path in re.findall(at, README):
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize(
