@@ -14,6 +14,7 @@ to the committed JSON. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
     python benchmarks/publish_demo.py runs/translation --name translation
+    python benchmarks/publish_demo.py benchmarks/results/demo.json        # table and figures again, from the JSON
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
     python benchmarks/publish_demo.py benchmarks/results/attention.json
     python benchmarks/publish_demo.py runs/memory_wikitext --name memory-wikitext
@@ -24,6 +25,7 @@ import argparse
 import json
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.figures import write_figures
 from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Results, parse_results, read_results
@@ -142,6 +145,16 @@ def publish(name: str, results: dict[str, Any]) -> None:
         page.write_text(put(page.read_text(encoding="utf-8"), name, table_of(results)), encoding="utf-8")
 
 
+def publish_figures(name: str, results: dict[str, Any]) -> None:
+    """Draw the figures of a comparison that pages show; its maps are not in the JSON."""
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    with tempfile.TemporaryDirectory() as folder:
+        for figure in write_figures(parse_results(results), Path(folder)):
+            published = f"{name}_{figure.name}"
+            if figure.suffix == ".png" and f"figures/{published}" in shown:
+                shutil.copyfile(figure, ROOT / "docs" / "figures" / published)
+
+
 def main() -> None:
     """Read a comparison's folder, write the JSON, the pages and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -152,7 +165,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.folder.is_file():
         arguments.name = arguments.folder.stem
-        publish(arguments.name, json.loads(arguments.folder.read_text(encoding="utf-8")))
+        results = json.loads(arguments.folder.read_text(encoding="utf-8"))
+        publish(arguments.name, results)
+        if "machine" not in results:  # a comparison, no benchmark of speed
+            publish_figures(arguments.name, results)
         return
     results = json.loads((arguments.folder / "results.json").read_text(encoding="utf-8"))
     if not results["complete"]:
