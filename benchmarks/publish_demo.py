@@ -15,6 +15,7 @@ committed file. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
     python benchmarks/publish_demo.py runs/translation --name translation
+    python benchmarks/publish_demo.py benchmarks/results/demo.json        # table and figures again, from the JSON
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
     python benchmarks/publish_demo.py benchmarks/results/attention.json
     python benchmarks/publish_demo.py runs/memory_wikitext --name memory-wikitext
@@ -25,6 +26,7 @@ import argparse
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.figures import write_figures
 from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.table import columns, escaped
 from wordorder.comparison.report.table import lines as models_best_first
@@ -174,6 +177,16 @@ def publish(name: str, results: dict[str, Any]) -> None:
         page.write_text(put(page.read_text(encoding="utf-8"), name, table_of(results)), encoding="utf-8")
 
 
+def publish_figures(name: str, results: dict[str, Any]) -> None:
+    """Draw the figures of a comparison that pages show; its maps are not in the JSON."""
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    with tempfile.TemporaryDirectory() as folder:
+        for figure in write_figures(parse_results(results), Path(folder)):
+            published = f"{name}_{figure.name}"
+            if figure.suffix == ".png" and f"figures/{published}" in shown:
+                shutil.copyfile(figure, ROOT / "docs" / "figures" / published)
+
+
 def main() -> None:
     """Read a comparison's folder, write the JSON, the pages and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -184,7 +197,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.folder.is_file():
         arguments.name = arguments.folder.stem
-        publish(arguments.name, json.loads(arguments.folder.read_text(encoding="utf-8")))
+        results = json.loads(arguments.folder.read_text(encoding="utf-8"))
+        publish(arguments.name, results)
+        if "machine" not in results:  # a comparison, no benchmark of speed
+            publish_figures(arguments.name, results)
         return
     results = json.loads((arguments.folder / "results.json").read_text(encoding="utf-8"))
     if not results["complete"]:

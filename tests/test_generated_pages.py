@@ -52,6 +52,19 @@ def test_the_reference_names_every_command_and_what_its_help_shows(script):
         assert set(re.findall(r"--[a-z-]+", example[0])) <= options
 
 
+def test_the_figures_of_a_comparison_are_drawn_from_its_json_where_a_page_shows_them(script, tmp_path, monkeypatch):
+    publish = script("publish_demo")
+    results = json.loads((ROOT / "benchmarks/results/demo.json").read_text(encoding="utf-8"))
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "page.md").write_text("![Curves](figures/demo_learning_curves.png)")
+    monkeypatch.setattr(publish, "ROOT", tmp_path)
+    monkeypatch.setattr(publish, "PAGES", (tmp_path / "page.md",))
+    publish.publish_figures("demo", results)
+    (drawn,) = (tmp_path / "docs" / "figures").iterdir()
+    assert drawn.name == "demo_learning_curves.png"
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
 def test_types_limits_and_defaults_are_read_from_the_signature(script):
     reference = script("publish_commands").reference()
     assert "| `--top` | integer, at least 1 | `5` |" in reference

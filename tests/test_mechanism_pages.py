@@ -137,6 +137,19 @@ def test_no_arm_is_refused_at_the_length_of_its_training(made: ModuleType):
     assert made.longer_texts(["rope"], "")[-1].startswith("| [causal")
 
 
+def test_the_figures_are_legible_on_a_dark_page(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed; it comes with the extra train")
+    monkeypatch.syspath_prepend(str(DOCS / "figures"))
+    dark = importlib.import_module("draw_mechanisms").DARK
+    bright = {"stroke: #21918c", "stroke: #5ec962"}
+    for file in FIGURES.iterdir():
+        text = file.read_text(encoding="utf-8")
+        used = set(re.findall(r"(?:fill|stroke): #[0-9a-f]{6}(?=[;\"])", text)) - bright
+        assert all(f"[style*='{colour}']" in dark for colour in used), f"{file.name}: {used}"
+        rules = re.findall(r"@media \(prefers-color-scheme: dark\) \{ (.*?)\} \*", text)
+        assert rules == ["".join(f"{selector} {{{rule}}} " for selector, rule in dark.items())], file.name
+
+
 @pytest.mark.slow
 def test_the_figures_are_drawn_alike_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed; it comes with the extra train")

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,24 @@ def test_the_table_the_picture_and_the_badges_are_those_of_the_committed_files(m
     assert publish.page_of(README) == README, "run benchmarks/publish_readme.py"
     for name, text in publish.files().items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run benchmarks/publish_readme.py"
+
+
+def test_links_are_absolute_so_that_they_work_on_the_package_index_too():
+    prose = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)\s]+)", prose) + re.findall(r"^\[[^\]]+\]:\s*(\S+)", prose, flags=re.MULTILINE)
+    links += re.findall(r"(?:src|srcset|href)=[\"']?([^\"'\s>]+)", prose)
+    assert links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def test_links_into_the_project_lead_to_what_is_there():
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    for path in re.findall(rf"{urls['Documentation']}([\w./-]*)\.html", README):
+        assert (ROOT / "docs" / f"{path}.md").is_file(), f"{path}.html"
+    code = urls["Repository"].removeprefix("https://github.com/")
+    at = rf"https://(?:github\.com/{code}/(?:blob|tree|raw)|raw\.githubusercontent\.com/{code})/main/([\w./-]+)"
+    for path in re.findall(at, README):
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize(

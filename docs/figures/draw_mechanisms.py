@@ -33,6 +33,14 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+DARK = {
+    "text": "fill: #d9dce3",
+    "[style*='fill: #ffffff']": "fill: #1e2129 !important",
+    "[style*='stroke: #000000']": "stroke: #d9dce3 !important",
+    "[style*='stroke: #440154']": "stroke: #c58fdc !important",
+    "[style*='stroke: #3b528b']": "stroke: #7f9be0 !important",
+}
+"""What matplotlib draws on white, on the dark palette of the site."""
 TRAINED: dict[str, dict[str, Any]] = {
     "none": {"encoding": "none"},
     "sinusoidal": {"encoding": "sinusoidal", "encoding_options": {"embedding_scale": 8.0}},
@@ -95,12 +103,22 @@ def attention_panel(model: Any, axes: Any) -> None:
     axes.set_title(f"attention, layer {layer + 1}, head {head + 1}:\n{share:.2f} on the token before")
 
 
+def with_dark(svg: str) -> str:
+    """Return a figure of matplotlib with the colours for a dark page beside those for a light one."""
+    rules = "".join(f"{selector} {{{rule}}} " for selector, rule in DARK.items())
+    before, style, after = svg.partition('<style type="text/css">')
+    assert style, "matplotlib begins a figure by its style"
+    return f"{before}{style}@media (prefers-color-scheme: dark) {{ {rules}}} {after}"
+
+
 def save(draw: Callable[[Any], None], name: str, out: Path) -> None:
-    """One panel, one file: a narrow screen puts them below each other."""
+    """One panel, one file: a narrow screen puts them below each other. It follows the palette of the page."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.7, 3.0), layout="constrained", facecolor="white")
         draw(figure.add_subplot())
-        figure.savefig(out / f"{name}.svg", metadata={"Date": None, "Creator": None, "Title": name})
+        file = out / f"{name}.svg"
+        figure.savefig(file, metadata={"Date": None, "Creator": None, "Title": name})
+    file.write_text(with_dark(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def draw(names: Sequence[str], *, steps: int, out: Path) -> None:
