@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from choice_rules import after, growth, lengths
+from choice_rules import growth, lengths
 from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
@@ -68,7 +68,11 @@ SHOWN = {
     "compare_documents": ("quality", "outcome", "flops_per_token"),
     "compare_memory": ("quality", "outcome", "parameters"),
     "century": ("quality",),
+    "complex_order_rates": ("quality", "learning_rate"),
+    "memory_wikitext": ("quality", "outcome", "parameters"),
+    "order_binding": ("quality", "outcome", "parameters"),
     "pretraining": ("quality",),
+    "translation": ("quality", "perplexity", "parameters"),
 }
 """Name of a comparison -> keys of the columns that its page shows; of other comparisons all are shown."""
 
@@ -89,7 +93,7 @@ def table_of(results: dict[str, Any]) -> str:
 
 
 def short_table(results: Results, keys: Sequence[str]) -> str:
-    """The models, best first, with the columns of these keys.
+    """Write the models, best first, with the columns of these keys.
 
     Raises:
         KeyError: the comparison has no such column.
@@ -106,13 +110,15 @@ def short_table(results: Results, keys: Sequence[str]) -> str:
     def cell(key: str, entry: Summary, arm: ArmResult) -> str:
         if key != LONGER:
             return escaped(known[key].text(entry, arm))
-        return f"{grown[arm.name][0]:.2f}" if arm.name in grown else "beyond its table"
+        return f"{grown[arm.name]:.2f}" if arm.name in grown else "beyond its table"
 
     rows = [["Model", *map(title, keys)], [":---", *["---:"] * len(keys)]]
     rows += [[arm.name, *(cell(key, entry, arm) for key in keys)] for entry, arm in models_best_first(results)]
     of, count = repeats(results)
+    steps = sorted({row.steps for row in results.rows if row.steps})
+    trained = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{table}\n\nMean of {count} {of}s{after(results)}."
+    return f"{table}\n\nMean of {count} {of}{'s' * (count > 1)} after {trained} steps."
 
 
 BAG_OF_LETTERS = 0.95
@@ -120,12 +126,12 @@ BAG_OF_LETTERS = 0.95
 
 
 def late_table(early: Results, late: Results) -> str:
-    """The arms after a short and a long training, the best of the long one first; those not at their end are marked."""
+    """The models after a short and a long training, the best of the long one first; those not at their end are marked."""
     quality = quality_of(late)
     ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
     rates = {arm.name: arm.learning_rate for arm in late.arms}
     lines = [
-        f"| Arm | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
+        f"| Model | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
         "| :--- | ---: | ---: | ---: |",
     ]
     for entry in ranked(late):
