@@ -42,7 +42,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCS = (
     "results.md",
     "comparisons.md",
-    "complex-order.md",
     "classification.md",
     "translation.md",
     "language-models.md",

@@ -59,7 +59,6 @@ def test_every_folder_and_file_that_is_named_exists():
         ("docs/results.md", "publish_demo"),
         ("docs/translation.md", "publish_demo"),
         ("docs/comparisons.md", "publish_demo"),
-        ("docs/complex-order.md", "publish_demo"),
         ("docs/language-models.md", "publish_demo"),
         ("docs/inspect.md", "publish_inspect"),
         ("docs/cost.md", "publish_cost"),
