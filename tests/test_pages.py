@@ -78,8 +78,10 @@ def pages_with(*languages: str) -> list[Any]:
 
 
 def saved_own_encoding() -> None:
-    """The model that docs/add-encoding.md loads."""
-    from my import Neighbours  # pyright: ignore[reportMissingImports]
+    """The tutorial's class, and the model with it that docs/add-encoding.md loads."""
+    (file,) = [block for block in blocks(ROOT / "docs/tutorials/add-an-encoding.md", "python") if block.title]
+    Path(file.title).write_text(file.text, encoding="utf-8")
+    from neighbours import Neighbours  # pyright: ignore[reportMissingImports]
 
     from wordorder.encodings import CATALOG, register_encoding
     from wordorder.models import build_config, build_model
@@ -120,7 +122,7 @@ def known_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in set(CATALOG) - set(before):
         del CATALOG[name]
-    sys.modules.pop("my", None)
+    sys.modules.pop("neighbours", None)
 
 
 @pytest.mark.usefixtures("known_encodings")
