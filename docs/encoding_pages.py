@@ -78,7 +78,7 @@ def facts(names: list[str], prefix: str = "") -> str:
         for network, steps in steps_of_training()["networks"].items():
             ratio = f"{steps[name]['ratio']:.2f}×" if name in steps else "not measured"
             cells.append("not defined" if network in entry["refused_in"] else ratio)
-        cells.append("`max_position_embeddings`" if entry["bounded"] else "any")
+        cells.append("its position table" if entry["bounded"] else "any")
         lines.append(f"| {' | '.join(cells)} |")
     legend = (
         "Parameters at the sizes of BERT-Base (12 layers, width 768, 12 heads, 512 positions). Time of a training step"
@@ -207,8 +207,8 @@ def longer_texts(names: list[str], prefix: str) -> list[str]:
         return []
     head = f"| perplexity by text length | model | {lengths[0]} (training) | "
     head += " | ".join(f"{length:,}" for length in lengths[1:]) + " |"
-    note = ["", "A model with a position table: its score above stands for the training length."] if with_table else []
-    return ["", head, "| --- | --- |" + " ---: |" * len(lengths), *rows, *note]
+    note = "A model with a position table: the number at the training length is its score above."
+    return ["", head, "| --- | --- |" + " ---: |" * len(lengths), *rows, *(["", note] if with_table else [])]
 
 
 def table(prefix: str) -> str:
@@ -373,7 +373,7 @@ def steps_of_training() -> dict[str, Any]:
 
 
 def _wanted(file: str, arm: ArmResult, names: list[str]) -> bool:
-    """Tell whether a page shows this arm: that of memories all of their comparison, others those with an encoding."""
+    """Return whether a page shows this arm: all of the memories' comparison, else those with one of the encodings."""
     if file == "compare-memory":
         return names == ["memories"]
     return bool(set(names_of(str(arm.encoding))) & set(names))

@@ -44,8 +44,8 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
     refused_in: ClassVar[Mapping[str, str]] = {
-        "cross-attention": "it adds positions of one sequence to queries and keys alike; positions of a source and a"
-        " target have no common axis (the paper defines it for self-attention only)"
+        "cross-attention": "positions of a source and a target have no common axis (the paper defines it for"
+        " self-attention only)"
     }
 
     def __init__(
