@@ -79,8 +79,10 @@ def pages_with(*languages: str) -> list[Any]:
 
 
 def saved_own_encoding() -> None:
-    """The model that docs/add-encoding.md loads."""
-    from my import Neighbours  # pyright: ignore[reportMissingImports]
+    """The tutorial's class, and the model with it that docs/add-encoding.md loads."""
+    (file,) = [block for block in blocks(ROOT / "docs/tutorials/add-an-encoding.md", "python") if block.title]
+    Path(file.title).write_text(file.text, encoding="utf-8")
+    from neighbours import Neighbours  # pyright: ignore[reportMissingImports]
 
     from wordorder.encodings import CATALOG, register_encoding
     from wordorder.models import build_config, build_model
@@ -121,7 +123,7 @@ def known_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in set(CATALOG) - set(before):
         del CATALOG[name]
-    sys.modules.pop("my", None)
+    sys.modules.pop("neighbours", None)
 
 
 @pytest.mark.usefixtures("known_encodings")
@@ -154,7 +156,7 @@ def test_blocks_that_are_not_run_are_few_and_say_why(capsys: pytest.CaptureFixtu
 
 
 def test_every_fence_names_a_language_that_is_looked_at():
-    """A block without a language is an equation or output; another language would be looked at by no test."""
+    """A block without a language is output; another language would be looked at by no test."""
     looked_at = {"python", "toml", "bash", "sh", "console", "json", "text", "yaml", "csv", "math"}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -95,7 +95,6 @@ def test_links_into_the_project_lead_to_what_is_there():
         ("docs/results.md", "publish_demo"),
         ("docs/translation.md", "publish_demo"),
         ("docs/comparisons.md", "publish_demo"),
-        ("docs/complex-order.md", "publish_demo"),
         ("docs/language-models.md", "publish_demo"),
         ("docs/inspect.md", "publish_inspect"),
         ("docs/cost.md", "publish_cost"),

@@ -5,8 +5,8 @@
     python docs/figures/draw_mechanisms.py --steps 2 --out x  # as the test does
 
 A mechanism's own panels (`panels.py`) show what it computes, by the package's own classes. The panel `NAME-attention`
-shows what a small network made of it: two layers of width 64 with four heads learn to name the token before, the same
-task for all, and of all heads the one is drawn that looks at the token before most.
+shows a small network (two layers of width 64, four heads) trained to predict the previous token, the same task for all:
+the head that attends most to the previous token.
 """
 
 import argparse
@@ -58,11 +58,11 @@ TRAINED: dict[str, dict[str, Any]] = {
     "cope": {"encoding": "cope", "decoder": True},
     "tupe": {"encoding": "tupe-r", "encoding_options": {"cls": "position-0"}},
 }
-"""What the small network of each page is. Symmetric biases cannot tell left from right: theirs is a decoder."""
+"""The small network of each page; a decoder for symmetric biases, which cannot distinguish left from right."""
 
 
 def trained(encoding: str, *, steps: int, decoder: bool = False, encoding_options: dict[str, Any] | None = None) -> Any:
-    """A small network that has learned for some steps to name the token before each token."""
+    """Train a small network for some steps to predict the previous token of each token."""
     torch.manual_seed(0)
     network = wordorder.Decoder if decoder else wordorder.Encoder
     model = network(
@@ -90,7 +90,7 @@ def trained(encoding: str, *, steps: int, decoder: bool = False, encoding_option
 
 
 def attention_panel(model: Any, axes: Any) -> None:
-    """Mean weights, over 64 texts, of the head that looks at the token before most."""
+    """Draw mean weights over 64 texts of the head that attends most to the previous token."""
     tokens = torch.randint(VOCABULARY, (64, LENGTH), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         weights = [layer.mean(0) for layer in model(tokens, return_attentions=True).attentions]
@@ -100,7 +100,7 @@ def attention_panel(model: Any, axes: Any) -> None:
         for head, of_head in enumerate(of_layer)
     )
     shown(axes, weights[layer][head], low=0, high=1, bar="weight")
-    axes.set_title(f"attention, layer {layer + 1}, head {head + 1}:\n{share:.2f} on the token before")
+    axes.set_title(f"attention, layer {layer + 1}, head {head + 1}:\n{share:.2f} on the previous token")
 
 
 def with_dark(svg: str) -> str:
@@ -112,7 +112,7 @@ def with_dark(svg: str) -> str:
 
 
 def save(draw: Callable[[Any], None], name: str, out: Path) -> None:
-    """One panel, one file: a narrow screen puts them below each other. It follows the palette of the page."""
+    """Save one panel in one file, which follows the palette of the page: a narrow screen puts them below each other."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.7, 3.0), layout="constrained", facecolor="white")
         draw(figure.add_subplot())
