@@ -6,7 +6,6 @@ The prose of the page stays; what is between its markers is made anew, by the ru
 """
 
 import json
-import re
 from typing import Any
 
 from choice_rules import (
@@ -18,43 +17,34 @@ from choice_rules import (
     growth,
     lengths,
     listed,
-    refusing,
     standing_of,
 )
 from publish_demo import RESULTS, ROOT, put
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.numbers import significant, with_spread
-from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.report.numbers import significant
 from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics.summary import repeats
 from wordorder.encodings import CATALOG
 
 PAGE = ROOT / "docs" / "choose.md"
 
-SITUATIONS: tuple[tuple[str, str, float], ...] = (
-    ("an encoder, masked LM", "masked-letters-late", 1),
-    ("an encoder that reads longer texts later", "masked-letters", 16),
-    ("a decoder, causal LM", "causal-letters", 1),
-    ("a decoder that reads longer texts later", "causal-letters", 16),
-    ("a short-text classifier", "questions", 1),
-    ("a classifier by relative position, longer texts", "n-back", 1),
-    ("a classifier without attention, by word order", "order", 1),
-    ("sequence to sequence, longer outputs than in training", "commands", 1),
+SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
+    ("an encoder, masked LM", "demo-long", 1, "results.md#masked-letters"),
+    ("an encoder that reads longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
+    ("a decoder, causal LM", "compare-clm", 1, "comparisons.md#causal-letters-equal-flops"),
+    ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
+    ("a short-text classifier", "compare-classification", 1, "comparisons.md#questions-by-kind-equal-parameters"),
+    ("a classifier by relative position, longer texts", "n-back", 1, "comparisons.md#the-word-four-before-the-last"),
+    ("a classifier without attention, by word order", "order-binding", 1, "complex-order.md#measured-results"),
+    (
+        "sequence to sequence, longer outputs than in training",
+        "compare-translation",
+        1,
+        "comparisons.md#commands-longer-than-in-training",
+    ),
 )
-"""What is trained, the task, and how many times longer the texts are than in training."""
-
-TASKS: dict[str, tuple[str, str, str]] = {
-    "masked-letters-late": ("Masked letters, 6,000 steps", "demo-long", "results.md"),
-    "masked-letters": ("Masked letters, equal parameters", "compare-mlm", "comparisons.md"),
-    "masked-words": ("Masked words", "pretraining", "results.md"),
-    "causal-letters": ("Causal letters", "compare-clm", "comparisons.md"),
-    "questions": ("Questions by kind", "compare-classification", "comparisons.md"),
-    "n-back": ("The word four before the last", "n-back", ""),
-    "order": ("Order of two words", "order-binding", "complex-order.md"),
-    "commands": ("Commands longer than in training", "compare-translation", "comparisons.md"),
-}
-"""Marker -> title, the results file, and the page that has the whole table, if one has."""
+"""What is trained, the results file, how many times longer its texts are than in training, and its section."""
 
 WITHOUT: dict[str, tuple[str, str]] = {
     "compare-memory": ("Memory, letters", "comparisons.md"),
@@ -84,62 +74,6 @@ def times_of(results: Results) -> dict[str, float]:
     network = "decoder" if results.recipe.model.as_json().get("network") == "decoder" else "encoder"
     found = {arm.name: time_of(str(arm.encoding), network) for arm in results.arms}
     return {name: time for name, time in found.items() if time is not None}
-
-
-def distance(found: Standing, model: str) -> str:
-    """Say how much worse than the best a model is, and whether significantly."""
-    if model == found.best:
-        return "best"
-    far = found.distance(model)
-    shown = f"+{far:.{0 if far >= 1 else 1}%}" if found.perplexity else f"−{100 * far:.1f} points"
-    return shown if found.significant[model] else f"{shown} (n.s.)"
-
-
-def task_table(results: Results) -> str:
-    """Write a row for each model, best first: score, distance from the best, longer texts, time of a step."""
-    quality, found = quality_of(results), standing_of(results)
-    assert found is not None
-    (xs, means), times = lengths(results), times_of(results)
-    encodings = {arm.name: str(arm.encoding) for arm in results.arms}
-    head = ["Model", f"{results.split} {quality.name}", "vs best"]
-    head += [f"{xs[-1] / xs[0]:.0f}× the length"] if xs else []
-    head += ["training time"]
-    lines = ["| " + " | ".join(head) + " |", "| :--- |" + " ---: |" * (len(head) - 1)]
-    for entry in ranked(results):
-        name = entry.arm
-        cells = [name if encodings[name] == name else f"{name} (`{encodings[name]}`)"]
-        cells += [with_spread(entry.columns.get(quality.key), quality.digits, results.statistic)]
-        cells += [distance(found, name)]
-        far = means.get(name, [None])[-1]
-        cells += ["cannot read" if name in refusing(results) else significant(far, 3) if far else ""] if xs else []
-        cells += [f"{times[name]:.2f}×" if name in times else ""]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
-
-
-def size_of(results: Results) -> str:
-    """Say at which size, for how long and on how many seeds it was measured."""
-    model, training = results.recipe.model.as_json(), results.recipe.training.as_json()
-    of, count = repeats(results)
-    total = [arm.parameters["total"] for arm in results.arms]
-    steps = f"{training['max_steps']:,} steps" if training.get("max_steps", -1) > 0 else ""
-    parts = [
-        f"{model.get('num_hidden_layers', 1)} layers of width {model['hidden_size']}" if "hidden_size" in model else "",
-        f"{min(total):,} to {max(total):,} parameters" if min(total) < max(total) else f"{total[0]:,} parameters",
-        steps or f"{training['num_train_epochs']:g} epochs",
-        f"{count} {of}{'s' * (count > 1)}",
-        "learning rate tuned for each model" if results.planned.rates else "",
-        f"data {str(results.recipe.data.source).split('/')[0]}",
-    ]
-    return f"{', '.join(part for part in parts if part).capitalize()}."
-
-
-def task_block(name: str) -> str:
-    """Write the table and the size of one task."""
-    _, file, page = TASKS[name]
-    results = results_of(file)
-    more = f" [Full results]({page})." if page else ""
-    return f"{task_table(results)}\n\n{size_of(results)}{more}"
 
 
 def because(results: Results, found: Standing, times: float) -> str:
@@ -176,19 +110,17 @@ def beware(results: Results, found: Standing, times: float) -> str:
 def decision_table() -> str:
     """Write what to take for each situation, then what has no recommendation."""
     lines = ["| You train | Take | Because | Beware |", "| :--- | :--- | :--- | :--- |"]
-    for situation, task, times in SITUATIONS:
-        title, file, _ = TASKS[task]
+    for situation, file, times, section in SITUATIONS:
         results = results_of(file)
         found = standing_of(results, times)
         assert found is not None, f"{file}: fewer than three seeds"
-        anchor = re.sub(r"[^a-z0-9-]", "", title.lower().replace(" ", "-"))
         take, why, care = listed((found.best, *found.beside), "or"), because(results, found, times), ""
         if beats_control(results, found):
             care = beware(results, found, times)
         else:
             take = "the cheapest"
             why = f"no model is significantly better than `{control_of(results)}`: {why}"
-        lines.append(f"| [{situation}](#{anchor}) | {take} | {why} | {care} |")
+        lines.append(f"| [{situation}]({section}) | {take} | {why} | {care} |")
     return "\n".join([*lines, "", "No recommendation:", "", *map(without_recommendation, WITHOUT)])
 
 
@@ -205,17 +137,9 @@ def without_recommendation(file: str) -> str:
     return f"- [{title}]({page}): {why}."
 
 
-def blocks() -> dict[str, str]:
-    """Return what is between each pair of markers."""
-    return {"decision": decision_table(), **{name: task_block(name) for name in TASKS}}
-
-
 def page_of(text: str) -> str:
-    """Return the page with every block as the files have it."""
-    known = blocks()
-    for name in re.findall(r"<!-- ([a-z-]+)-table -->", text):
-        text = put(text, name, known[name])
-    return text
+    """Return the page with its table as the files have it."""
+    return put(text, "decision", decision_table())
 
 
 if __name__ == "__main__":

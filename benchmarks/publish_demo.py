@@ -70,6 +70,7 @@ SHOWN = {
     "century": ("quality",),
     "complex_order_rates": ("quality", "learning_rate"),
     "memory_wikitext": ("quality", "outcome", "parameters"),
+    "n_back": ("quality", "outcome", "learning_rate"),
     "order_binding": ("quality", "outcome", "parameters"),
     "pretraining": ("quality",),
     "translation": ("quality", "perplexity", "parameters"),
@@ -126,7 +127,7 @@ BAG_OF_LETTERS = 0.95
 
 
 def late_table(early: Results, late: Results) -> str:
-    """The models after a short and a long training, the best of the long one first; those not at their end are marked."""
+    """The models after a short and a long training, best of the long one first, with marks for unfinished curves."""
     quality = quality_of(late)
     ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
     rates = {arm.name: arm.learning_rate for arm in late.arms}
