@@ -8,16 +8,12 @@ A line of a page
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
     <!-- catalogue: costs -->            all encodings, with what they cost
     <!-- catalogue: tasks -->            all generated tasks, data.source = "task:NAME"
-    <!-- public: PACKAGE -->             the classes and functions of a package that no page of the reference names
     <!-- recipe: SECTION -->             the names of a section of recipes
 
 and in the nav of mkdocs.yml `mechanisms/*.md` the pages of that folder, by the place where their encodings act.
 `site_hooks.py` calls `filled` and `navigation`.
 """
 
-import ast
-import importlib
-import inspect
 import json
 import re
 import sys
@@ -40,7 +36,7 @@ from wordorder.training.recipe.schema import recipe_schema
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MARKER = re.compile(r"^<!-- (facts|measured|scores|catalogue|recipe|public): ([a-z0-9. -]+) -->$", flags=re.MULTILINE)
+MARKER = re.compile(r"^<!-- (facts|measured|scores|catalogue|recipe): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
 USES = {
     "encoder": "encoders",
     "decoder": "decoders",
@@ -269,34 +265,6 @@ def generated_tasks() -> str:
     return "\n".join(lines)
 
 
-def exported(package: str) -> dict[str, Any]:
-    """Return the public classes and functions of a package by their names: those that it defines or exports."""
-    module = importlib.import_module(package)
-    names = getattr(module, "EXPORTS", None) or getattr(module, "__all__", None)
-    if names is None:  # it exports by `import x as x`, or all that a module has so
-        tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-        defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-        names = [alias.asname for node in imports for alias in node.names if alias.asname] + defined
-        for node in imports:
-            if node.names[0].name == "*":
-                names += exported(str(node.module))
-    found = {name: getattr(module, name) for name in names if not name.startswith("_")}
-    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isroutine(value)}
-
-
-def public(package: str) -> str:
-    """Return mkdocstrings' lines for what a package exports and no page of the reference names itself."""
-    pages = [page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md"))]
-    named = [name.rpartition(".") for name in re.findall(r"^::: (\S+)$", "\n".join(pages), flags=re.MULTILINE)]
-    there = {id(getattr(importlib.import_module(module), name)) for module, _, name in named}
-    return "\n\n".join(
-        f"::: {package}.{name}\n    options:\n      members: false"
-        for name, value in exported(package).items()
-        if id(value) not in there
-    )
-
-
 def settings(section: str) -> str:
     """Return a table of the names of a section of recipes: what each takes, its default and its meaning."""
     rows = ["| name | takes | default | meaning |", "| --- | --- | --- | --- |"]
@@ -341,8 +309,6 @@ def filled(text: str, page: str) -> str:
                 return costs(prefix)
             case "catalogue", "tasks":
                 return generated_tasks()
-            case "public", package:
-                return public(package)
             case "recipe", section:
                 return settings(section)
             case _:

@@ -1,4 +1,4 @@
-"""Put what the catalogue says into the site (`encoding_pages.py`) and render its equations (`equations.py`).
+"""Complete the pages as the site is built: `encoding_pages.py`, `reference_pages.py`, `equations.py`.
 
 Readers open the site from a folder, without a network. Links that a reader follows may lead anywhere; what a browser
 loads by itself may not, and such a page is refused. mkdocs calls this file (`hooks:` in mkdocs.yml), and `--strict`
@@ -57,6 +57,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         written = Path(page.file.abs_src_path).read_text(encoding="utf-8")  # markdown has no front matter
         for line, fault in beside("equations").faults(written):
             log.warning("%s, line %d: %s", page.file.src_uri, line, fault)
+    if "<!-- public: " in markdown:
+        markdown = beside("reference_pages").filled(markdown)
     return beside("encoding_pages").filled(markdown, page.file.src_uri) if "<!-- " in markdown else markdown
 
 

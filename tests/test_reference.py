@@ -22,15 +22,15 @@ PACKAGES = sorted(
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """What makes the tables of the site."""
+    """What makes the pages of the reference."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    return importlib.import_module("encoding_pages")
+    return importlib.import_module("reference_pages")
 
 
 @pytest.fixture
 def shown(made: ModuleType) -> list[str]:
     """List the names that the pages of the reference show, as the site is built."""
-    texts = [made.filled(page.read_text(encoding="utf-8"), f"reference/{page.name}") for page in PAGES]
+    texts = [made.filled(page.read_text(encoding="utf-8")) for page in PAGES]
     return [name for text in texts for name in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)]
 
 
