@@ -50,14 +50,14 @@ def quality_sentences(results: Results) -> list[str]:
     if needed is None or count < needed:
         near, apart = overlapping(results, best, others)
         if count < SEEDS_FOR_A_SPREAD:
-            return [f"No advice: {count} {of}{'s' * (count > 1)} per arm, so that no difference can be told from luck."]
+            return [f"No advice: {count} {of}{'s' * (count > 1)} per model, too few to tell a difference from chance."]
         if not apart:
-            return [f"No advice: {count} {of}s (claims take {needed}), and the ranges of all arms overlap."]
-        claim = f" (claims take {needed})" if needed is not None else ""
+            return [f"No advice: {count} {of}s (a test needs {needed}), and the ranges of all models overlap."]
+        enough = f"; a test needs {needed}" if needed is not None else ""
         return [
-            f"A survey, no claim: {count} {of}{'s' * (count > 1)}{claim}. **{best}** has the {place}.",
-            f"Its range overlaps that of {listed(near)}." if near else "",
-            f"Apart from it: {listed(apart)}." if apart and near else "",
+            f"**{best}** has the {place} (pilot, not tested: {count} {of}{'s' * (count > 1)}{enough}).",
+            f"Within its range: {listed(near)}." if near else "",
+            f"Outside it: {listed(apart)}." if apart and near else "",
         ]
     outcome = {other: outcome_of(found.comparisons, best, other) for other in others}
     beaten = [other for other in others if outcome[other] == "better"]
@@ -67,15 +67,15 @@ def quality_sentences(results: Results) -> list[str]:
     said = [f"**{best}** has the {place}."]
     if best != baseline and outcome.get(baseline) != "better":
         return [*said, *nothing_claimed(results, baseline, [best, *level, *lost, *unknown])]
-    said.append(f"It is claimed to be better than {listed(beaten)}." if beaten else "")
-    said.append(f"Not distinguishable from it: {listed(level)}." if level else "")
-    said.append(f"No claim over {listed(lost)}: runs were lost." if lost else "")
+    said.append(f"Significantly better than {listed(beaten)}." if beaten else "")
+    said.append(f"Not significantly different from it: {listed(level)}." if level else "")
+    said.append(f"Not significant against {listed(lost)}: runs were lost." if lost else "")
     said.append(f"Not tested against it: {listed(unknown)}." if unknown else "")
     return [*said, cheapest(results, [best, *level, *lost])]
 
 
 def after(results: Results) -> str:
-    """How long the arms were trained, in words: what is best early need not be best later."""
+    """How long the models were trained, in words: what is best early need not be best later."""
     steps = sorted({row.steps for row in results.rows if row.steps})
     if not steps:
         return ""
@@ -83,13 +83,13 @@ def after(results: Results) -> str:
 
 
 def nothing_claimed(results: Results, baseline: str, arms: Sequence[str]) -> list[str]:
-    """What is known where not even the best arm is claimed to be better than the baseline."""
+    """What is known where not even the best model is significantly better than the baseline."""
     named = "no positions at all" if baseline == "none" else baseline
-    return [f"Nothing is claimed to be better than {named}.", cheapest(results, [baseline, *arms])]
+    return [f"Nothing is significantly better than {named}.", cheapest(results, [baseline, *arms])]
 
 
 def without_control(results: Results) -> list[str]:
-    """Rule 7: what is said of memories where none of them is claimed to be better than reading without one."""
+    """Rule 7: what is said of memories where none of them is significantly better than reading without one."""
     usual, baseline = results.recipe.model.as_json().get("memory", "none"), str(baseline_of(results))
     memory = {arm.name: arm.overrides.get("model.memory", usual) for arm in results.arms}
     with_memory = [name for name, kind in memory.items() if kind != "none"]
@@ -102,9 +102,9 @@ def without_control(results: Results) -> list[str]:
     total = {arm.name: int(arm.parameters["total"]) for arm in results.arms}
     least, most = (end(total[name] for name in with_memory) for end in (min, max))
     return [
-        "No advice which memory to take: no arm with a memory is claimed to be better than the one without "
-        f"({baseline}), so that the experiment has no positive control.",
-        f"Claimed to be worse than it: {listed(worse)}." if worse else "",
+        "No advice which memory to take: no model with a memory is significantly better than the one without "
+        f"({baseline}), so the experiment has no positive control.",
+        f"Significantly worse than it: {listed(worse)}." if worse else "",
         f"It has {total[baseline]:,} parameters, those with a memory {least:,} to {most:,}: the set-up decides."
         if total[baseline] > 1.01 * most
         else "",
@@ -123,7 +123,7 @@ def overlapping(results: Results, best: str, others: Sequence[str]) -> tuple[lis
 
 
 def cheapest(results: Results, arms: Sequence[str]) -> str:
-    """Of arms that cannot be told apart, the one with the fewest FLOPs a token, where no width was changed.
+    """Of models that do not differ significantly, the one with the fewest FLOPs a token, where no width was changed.
 
     An arm whose layers were made narrower so that all have as many parameters takes fewer FLOPs for that reason alone.
     """

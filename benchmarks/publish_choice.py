@@ -15,7 +15,7 @@ from choice_rules import MARGIN, advice, dearer, lengths, listed, refusing, test
 from publish_demo import RESULTS, ROOT, put
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.differences import in_short, places_of
+from wordorder.comparison.report.differences import in_short, unit_of
 from wordorder.comparison.report.numbers import grouped, significant, with_spread
 from wordorder.comparison.report.table import encoding_parameters, matched
 from wordorder.comparison.report.verdict import ranked
@@ -57,19 +57,19 @@ def task_table(results: Results) -> str:
     quality, statistic, baseline = quality_of(results), results.statistic, str(baseline_of(results))
     found, arms = tested(results).comparisons, {arm.name: arm for arm in results.arms}
     xs, means = lengths(results)
-    head = ["Arm", f"{results.split} {quality.name}", f"against {baseline}"]
+    head = ["Model", f"{results.split} {quality.name}", f"difference from {baseline}"]
     head += [f"at {', '.join(f'×{x / xs[0]:.0f}' for x in xs[1:])} the length"] if xs else []
     times = times_of(results)
     head += ["parameters for word order", *(["time of a training step"] if times else [])]
     lines = ["| " + " | ".join(head) + " |", "| :--- |" + " ---: |" * (len(head) - 1)]
-    places = places_of(results.having(comparisons=found))
+    unit = unit_of(results.having(comparisons=found))
     for entry in ranked(results):
         name = entry.arm
         encoding = str(arms[name].encoding)
         cells = [name if encoding == name else f"{name} (`{encoding}`)"]
         cells += [with_spread(entry.columns.get(quality.key), quality.digits, statistic)]
         pair = between(found, name, baseline)
-        cells.append("the baseline" if name == baseline else in_short(pair, places) if pair else "not tested")
+        cells.append("baseline" if name == baseline else in_short(pair, unit) if pair else "not tested")
         longer = [significant(mean, 3) for mean in means.get(name, [])[1:] if mean is not None]
         cells += ["refused" if name in refusing(results) else ", ".join(longer)] if xs else []
         cells += [grouped(encoding_parameters(arms[name])), *([times[name]] if times else [])]

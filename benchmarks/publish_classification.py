@@ -72,7 +72,7 @@ def comparison_of(published: Published, paper: Mapping[str, Any]) -> str:
     """The table: an arm a line, measured beside the paper for each set, then what the arm costs on the first set."""
     sets = [name for name in SETS if name in published]
     arms = list(dict.fromkeys(arm.name for name in sets for arm in published[name].arms))
-    head = ["Arm"]
+    head = ["Model"]
     for name in sets:
         title = NAMES.get(SETS[name], SETS[name])
         mark = ", optimistic" if published[name].optimistic else ""
@@ -96,7 +96,7 @@ def comparison_of(published: Published, paper: Mapping[str, Any]) -> str:
 def ablation_of(published: Published, paper: Mapping[str, Any]) -> str:
     """The ablation: parameters and accuracy, measured and the paper's."""
     results, theirs = published[ABLATION], paper["ablation"]
-    rows = [["Arm", "Parameters", "Accuracy", "Parameters, paper", "Accuracy, paper"], [":---", *["---:"] * 4]]
+    rows = [["Model", "Parameters", "Accuracy", "Parameters, paper", "Accuracy, paper"], [":---", *["---:"] * 4]]
     for arm in results.arms:
         size, accuracy = theirs["rows"].get(arm.name, (None, None))
         printed = [MISSING if size is None else f"{size:g} M", MISSING if accuracy is None else f"{accuracy:.3f}"]

@@ -76,19 +76,20 @@ def late_table(early: Results, late: Results) -> str:
     ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
     rates = {arm.name: arm.learning_rate for arm in late.arms}
     lines = [
-        f"| Arm | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
+        f"| Model | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
         "| :--- | ---: | ---: | ---: |",
     ]
     for entry in ranked(late):
         cells = [score_with_marks(results, entry.arm) for results in (early, late)]
         lines.append(f"| {entry.arm} | {cells[0]} | {cells[1]} | {rates[entry.arm]:g} |")
     seeds = len({row.seed for row in late.rows})
-    shown, notes = "".join(lines), [f"Mean ± sample standard deviation over {seeds} seeds; lower is better."]
+    shown, notes = "".join(lines), [f"Mean ± standard deviation over {seeds} seeds; lower is better."]
     if "†" in shown:
         notes.append("† On the plateau of a bag of letters: the loss is at most 5% below that without positions.")
     if "‡" in shown:
         notes.append("‡ Still falling: by 1% or more of the validation loss over the last tenth of the steps.")
-    found = f"After {late.rows[0].steps:,} steps {verdict(late).sentence}"
+    judged = verdict(late)
+    found = f"After {late.rows[0].steps:,} steps: {' '.join(judged.headline)}"
     return "\n".join([*lines, "", " ".join(notes), "", found])
 
 
@@ -105,7 +106,7 @@ def score_with_marks(results: Results, arm: str) -> str:
 def pace_table(results: Results, baseline: str) -> str:
     """How early each arm reaches the validation loss that the baseline ends with, as `steps_to_loss` defines it."""
     title = f"Steps to {baseline}'s lowest validation loss, median (earliest to latest)"
-    lines = [f"| Arm | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
+    lines = [f"| Model | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
     found = steps_to_loss(results.having(baseline=baseline))
     for entry in found:
         ends = (entry.low, entry.steps, entry.high)
@@ -119,7 +120,7 @@ def pace_table(results: Results, baseline: str) -> str:
 def trials_of(results: Results) -> str:
     """Validation loss by arm and learning rate, the chosen rate in bold."""
     rates = sorted({trial.learning_rate for trial in results.tuning})
-    lines = ["| Arm | " + " | ".join(f"{rate:g}" for rate in rates) + " |", "| :--- |" + " ---: |" * len(rates)]
+    lines = ["| Model | " + " | ".join(f"{rate:g}" for rate in rates) + " |", "| :--- |" + " ---: |" * len(rates)]
     for arm in results.arms:
         losses = {trial.learning_rate: trial.score("loss") for trial in results.tuning if trial.arm == arm.name}
         best = min((loss for loss in losses.values() if loss is not None), default=None)
@@ -167,6 +168,7 @@ def main() -> None:
     if arguments.baseline:
         results["pace"] = {"baseline": arguments.baseline}
     RESULTS.mkdir(parents=True, exist_ok=True)
+    results.get("written", {}).get("training", {}).pop("output_dir", None)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
     publish(arguments.name, results)

@@ -306,5 +306,9 @@ def _plain(value: Any) -> str:
 
 def _said(outcome: str, results: Results) -> str:
     """Return the outcome in words, with the baseline's name."""
-    words = {"too few": "no claim, too few seeds", "no claim": "no claim, runs were lost"}.get(outcome, outcome)
+    words = {
+        "too few": "not tested",
+        "no claim": "not significant, runs were lost",
+        "not distinguishable": "not significant",
+    }.get(outcome, outcome)
     return f"{words} ({results.baseline}, {results.significance.seeds} seeds)"

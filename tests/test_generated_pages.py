@@ -193,8 +193,8 @@ def test_advice_claims_what_the_corrected_test_claims(script):
         script("choice_rules").advice(parse_results(comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0})))
     )
     assert "**good** has the lowest test masked-token perplexity." in said
-    assert "claimed to be better than poor and none" in said
-    assert "survey" not in said
+    assert "Significantly better than poor and none." in said
+    assert "pilot" not in said
 
 
 def test_advice_names_the_cheapest_of_those_that_cannot_be_told_apart(script):
@@ -203,7 +203,7 @@ def test_advice_names_the_cheapest_of_those_that_cannot_be_told_apart(script):
     said = " ".join(script("choice_rules").advice(parse_results(results)))
     best, level = ("first", "second") if "**first**" in said else ("second", "first")
     assert f"**{best}** has" in said
-    assert f"Not distinguishable from it: {level}." in said
+    assert f"Not significantly different from it: {level}." in said
     assert "Of these second takes the fewest FLOPs per token at these sizes." in said
     for budget in (
         {"match": "flops"},
@@ -218,20 +218,20 @@ def test_advice_names_the_cheapest_of_those_that_cannot_be_told_apart(script):
 def test_advice_claims_nothing_with_few_seeds_and_where_nothing_is_better_than_the_baseline(script):
     rules = script("choice_rules")
     few = " ".join(rules.advice(parse_results(comparison(3, {"none": 9.0, "good": 4.0}))))
-    assert few.startswith("A survey, no claim: 3 seeds (claims take 6). **good**")
+    assert few == ("**good** has the lowest test masked-token perplexity (pilot, not tested: 3 seeds; a test needs 6).")
     level = " ".join(rules.advice(parse_results(comparison(8, {"none": 4.001, "other": 4.0}, spread=0.05))))
     assert "**other**" in level
-    assert "Nothing is claimed to be better than no positions at all." in level
+    assert "Nothing is significantly better than no positions at all." in level
     assert "cost" not in level
 
 
 def test_there_is_no_advice_where_nothing_is_told_apart_from_luck(script):
     rules = script("choice_rules")
     assert rules.quality_sentences(parse_results(comparison(1, {"none": 9.0, "good": 4.0}))) == [
-        "No advice: 1 seed per arm, so that no difference can be told from luck."
+        "No advice: 1 seed per model, too few to tell a difference from chance."
     ]
     (said,) = rules.quality_sentences(parse_results(comparison(3, {"none": 4.0, "other": 4.001}, spread=0.05)))
-    assert said == "No advice: 3 seeds (claims take 6), and the ranges of all arms overlap."
+    assert said == "No advice: 3 seeds (a test needs 6), and the ranges of all models overlap."
 
 
 def memories(scores: dict[str, float], parameters: dict[str, int]):
@@ -246,8 +246,8 @@ def test_memories_are_recommended_only_where_one_of_them_helps(script):
     rules, equal = script("choice_rules"), {"none": 100, "recurrence": 100, "look-ahead": 100}
     said = " ".join(rules.advice(parse_results(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, equal))))
     assert said == (
-        "No advice which memory to take: no arm with a memory is claimed to be better than the one without (none), so "
-        "that the experiment has no positive control. Claimed to be worse than it: recurrence and look-ahead."
+        "No advice which memory to take: no model with a memory is significantly better than the one without (none), "
+        "so the experiment has no positive control. Significantly worse than it: recurrence and look-ahead."
     )
     fewer = equal | {"recurrence": 90, "look-ahead": 60}
     said = " ".join(rules.advice(parse_results(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, fewer))))
