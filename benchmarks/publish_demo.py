@@ -139,12 +139,13 @@ def late_table(early: Results, late: Results) -> str:
         cells = [score_with_marks(results, entry.arm) for results in (early, late)]
         lines.append(f"| {entry.arm} | {cells[0]} | {cells[1]} | {rates[entry.arm]:g} |")
     seeds = len({row.seed for row in late.rows})
-    shown, notes = "".join(lines), [f"Mean ± sample standard deviation over {seeds} seeds; lower is better."]
+    shown, notes = "".join(lines), [f"Mean ± standard deviation over {seeds} seeds; lower is better."]
     if "†" in shown:
         notes.append("† On the plateau of a bag of letters: the loss is at most 5% below that without positions.")
     if "‡" in shown:
         notes.append("‡ Still falling: by 1% or more of the validation loss over the last tenth of the steps.")
-    found = f"After {late.rows[0].steps:,} steps {verdict(late).sentence}"
+    judged = verdict(late)
+    found = f"After {late.rows[0].steps:,} steps: {' '.join(judged.headline)}"
     return "\n".join([*lines, "", " ".join(notes), "", found])
 
 
@@ -222,6 +223,7 @@ def main() -> None:
     if arguments.baseline:
         results["pace"] = {"baseline": arguments.baseline}
     RESULTS.mkdir(parents=True, exist_ok=True)
+    results.get("written", {}).get("training", {}).pop("output_dir", None)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
     if arguments.trials:  # their choice is on the page, as the rates of the runs

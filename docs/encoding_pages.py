@@ -14,6 +14,7 @@ and in the nav of mkdocs.yml `mechanisms/*.md` the pages of that folder, by the 
 `site_hooks.py` calls `filled` and `navigation`.
 """
 
+import inspect
 import json
 import re
 import sys
@@ -23,11 +24,11 @@ from typing import Any
 
 from wordorder.cli.list import catalogue
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.differences import for_table, percent
+from wordorder.comparison.report.differences import by_welch, for_table, outcome_in_words, unit_of
 from wordorder.comparison.report.numbers import grouped, with_spread
 from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
-from wordorder.comparison.statistics.outcomes import BETTER, NO_CLAIM, NOT_DISTINGUISHABLE, TOO_FEW, WORSE
+from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE
 from wordorder.data.generated.catalog import GENERATED
 from wordorder.encodings import CATALOG, names_of, options_of
 from wordorder.tasks.catalog import forms_of
@@ -171,7 +172,7 @@ def scores(file: str) -> str:
         "| :--- | ---: | :--- | ---: |",
     ]
     for entry in ranked(results):
-        said = " ".join(for_table(found[entry.arm])) if entry.arm in found else "the baseline"
+        said = " ".join(for_table(found[entry.arm], unit_of(results))) if entry.arm in found else "the baseline"
         said = said.replace(NOT_DISTINGUISHABLE, "not significant")
         lines.append(f"| `{entry.arm}` | {with_spread(entry.columns[quality.key])} | {said} | {costs[entry.arm]} |")
     return "\n".join(lines)
@@ -368,17 +369,6 @@ def _plain(value: Any) -> str:
 
 
 def _said(entry: Comparison, results: Results) -> str:
-    """Return a difference from the baseline in percent or points, and whether it is significant."""
-    difference = entry.difference or 0.0
-    size = percent(entry)
-    if entry.scale != "log":  # of shares, such as accuracy
-        size = f"{abs(100 * difference):.1f} points {'better' if difference > 0 else 'worse'}"
-    words = {
-        BETTER: "significant",
-        WORSE: "significant",
-        NOT_DISTINGUISHABLE: "not significant",
-        TOO_FEW: "too few to test",
-        NO_CLAIM: "not tested, runs were lost",
-    }
-    said = words.get(entry.outcome, entry.outcome)
-    return f"{size} than {results.baseline}; {results.significance.seeds} seeds, {said}"
+    """Return a difference from the baseline, and whether it is significant."""
+    size = unit_of(results).text(entry.difference or 0.0)
+    return f"{size} against {results.baseline}; {results.significance.seeds} seeds, {outcome_in_words(by_welch(entry))}"

@@ -117,11 +117,11 @@ def test_a_grafted_bert_is_its_host_until_it_is_trained(printed_by):
 
 
 @pytest.mark.slow
-def test_a_comparison_in_python_says_how_many_seeds_a_claim_takes(printed_by, letters):
+def test_a_comparison_in_python_says_how_many_seeds_a_test_needs(printed_by, letters):
     text = printed_by("compare_in_python.py", letters, "--steps", "4")
     sizes = numbers_in(text.replace(",", ""), r"(\d+) parameters")
     assert max(sizes) / min(sizes) < 1.01
-    assert "It takes at least 6 seeds" in text
+    assert "a distribution-free test needs 6: --seeds 6." in text
 
 
 def test_a_converted_checkpoint_gives_the_logits_of_the_original(printed_by):

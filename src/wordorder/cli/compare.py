@@ -1,7 +1,6 @@
 """`wordorder compare RECIPE` and `wordorder aggregate RESULTS...`: train arms x seeds, and report over tasks."""
 
 import sys
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -175,13 +174,10 @@ def _show(results: Path, *, json: bool, place: str | None) -> None:
     if json:
         sys.stdout.write(printable(results.read_text(encoding="utf-8")))
         return
-    if sys.stdout.isatty():
-        from rich.console import Console
+    from rich.console import Console
 
-        from wordorder.comparison import read_results, render_table
+    from wordorder.comparison import read_results, render_table
 
-        render_table(read_results(results), Console())
-    else:  # a pipe or a file has no width to fit: the same table as markdown, its characters as they are
-        print(printable(unescape((results.parent / "table.md").read_text(encoding="utf-8"))))
+    render_table(read_results(results), Console())
     report = f"{place}/report.html" if is_url(place) else results.parent / "report.html"
     print(printable(f"Report: {report}"))

@@ -178,7 +178,10 @@ def _headline(run: Run, record: Record) -> str:
     if run.trial is not None:
         return f"validation {record.selection} {metrics['validation'].get(record.selection, math.nan):.4f}"
     optimistic = "optimistic " if record.protocol == BEST_ON_TEST else ""
-    return f"{optimistic}{record.split} {record.metric} {scores_of(metrics).get(record.metric, math.nan):.4g}"
+    value = scores_of(metrics).get(record.metric, math.nan)
+    # "15" beside "14.58" looks like another kind of number
+    shown = f"{value:,.2f}" if record.metric == "perplexity" else f"{value:.4g}"
+    return f"{optimistic}{record.split} {record.metric} {shown}"
 
 
 def _searches(record: Record) -> dict[str, Search]:

@@ -89,6 +89,10 @@ class CompareConfig(Section):
         "when you like: the same command goes on"
     }
 
+    title: str = ""
+    """Title of the report; empty: the recipe's name."""
+    notes: str = ""
+    """Text below the report's title: what is compared, and why."""
     seeds: Annotated[Several[Seed], MinLen(1), AfterValidator(_different)] = (0, 1, 2)
     """Seeds that each arm is trained on, once each: they decide the weights, the order of the batches and the training
     masks. With `folds` and no seeds, the only seed is 0: the spread is then that over the folds."""
