@@ -13,18 +13,18 @@ import pytest
 import tiny_recipes
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
-RECIPE = "recipes/demo.toml"
+RECIPES = {"demo", "recipes/demo.toml"}
 
 
 def launch_lines():
     """The commands of the section "Launch", by the name of the launcher."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## Launch\n")[2].partition("\n## ")[0]
     lines = [line for block in re.findall(r"```bash\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
-    return {line.split()[0]: line.split() for line in lines if RECIPE in line}
+    return {line.split()[0]: line.split() for line in lines if RECIPES & {*line.split()}}
 
 
 def start(line, recipe, folder, cache, *more):
-    words = [str(recipe) if word == RECIPE else word for word in line]
+    words = [str(recipe) if word in RECIPES else word for word in line]
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": tools, "WORDORDER_CACHE": str(cache), "NO_COLOR": "1"}
     settings = ["--set", f"training.output_dir={folder}", *more]

@@ -45,7 +45,7 @@ def options(
 ) -> None:
     """Give Transformers word order: train and compare positional encodings on your text.
 
-    Example: **wordorder compare recipes/demo.toml**
+    Example: **wordorder compare demo**
 
     Exit codes: 0 done, 1 failed while running, 2 bad input, 3 stopped by a signal after saving.
     """

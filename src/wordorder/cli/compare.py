@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wordorder.cli.output import Overrides, print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe
 from wordorder.durable import check_writable, is_url
 from wordorder.errors import BadInput
 from wordorder.streams import drop_lost_output, printable
@@ -20,9 +20,7 @@ Engine = Literal["local", "ray"]
 
 
 def compare(
-    recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML with [compare] and [[compare.arms]].")
-    ],
+    recipe: RecipeFile,
     overrides: Overrides = None,
     own_arms: Annotated[
         list[str] | None,
@@ -67,25 +65,23 @@ def compare(
 ) -> None:
     """Train every arm with every seed on the same batches; a killed comparison resumes where it stopped.
 
-    Example: **wordorder compare recipes/demo.toml**
+    Example: **wordorder compare demo**
 
-    More seeds in the same folder: **wordorder compare recipes/demo.toml --set 'compare.seeds=[0,1,2,3,4,5]'**
+    More seeds in the same folder: **wordorder compare demo --set 'compare.seeds=[0,1,2,3,4,5]'**
 
-    An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
+    An encoding of your own beside them: **wordorder compare demo --arm my.py:MyEncoding**
 
-    On a Ray cluster: **wordorder compare recipes/demo.toml --engine ray --address auto**
+    On a Ray cluster: **wordorder compare demo --engine ray --address auto**
     """
     if not json and not dry_run:
         drop_lost_output()
     cluster = _cluster(engine, address, gpus_per_run, cpus_per_run)
-    from wordorder.training import read_recipe
-
     if own_arms:  # before the recipe is read, which may name them
         from wordorder.comparison.fairness.own_arm import load_own_arms
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
-    resolved = read_recipe(recipe, overrides or ())
+    resolved = read_named_recipe(recipe, overrides or ())
     if own_arms:
         from wordorder.comparison.fairness.own_arm import with_own_arms
 

@@ -1,12 +1,11 @@
 """`wordorder cost RECIPE`: count parameters, arithmetic and memory of every arm, before anything is trained."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from wordorder.cli.output import Overrides, print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe
 from wordorder.streams import printable
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ Cost = Mapping[str, Any]
 
 
 def cost(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML, with arms or without.")],
+    recipe: RecipeFile,
     overrides: Overrides = None,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs, each with the recipe's batch.")] = 1,
     sharding: Annotated[
@@ -44,9 +43,9 @@ def cost(
 ) -> None:
     """Count each arm's parameters by part, FLOPs per token and memory, before training.
 
-    Example: **wordorder cost recipes/demo.toml**
+    Example: **wordorder cost demo**
 
-    Memory of each of several GPUs, and time = FLOPs / (N x P x U): **wordorder cost recipes/bert_base.toml --gpus 8
+    Memory of each of several GPUs, and time = FLOPs / (N x P x U): **wordorder cost bert_base --gpus 8
     --sharding fsdp --peak-tflops 989 --utilisation 0.4**
 
     Arms are counted with the widths and segments that compare.match and compare.history give them.
@@ -56,9 +55,8 @@ def cost(
     """
     from wordorder.comparison.costs import costs_of
     from wordorder.cost import GPUs
-    from wordorder.training import read_recipe
 
-    resolved = read_recipe(recipe, overrides or ())
+    resolved = read_named_recipe(recipe, overrides)
     usual = "fsdp" if resolved.training.get("fsdp") else "ddp"
     asked = GPUs(count=gpus, sharding=cast("Any", sharding or usual), peak_tflops=peak_tflops, utilisation=utilisation)
     costs, budget = costs_of(resolved, asked)

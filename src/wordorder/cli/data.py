@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe
 from wordorder.streams import printable
 
 
@@ -20,14 +20,13 @@ def data(
 ) -> None:
     """Count documents, tokens and duplicates, and report how many texts of the test split are in training too.
 
-    Example: **wordorder data recipes/demo.toml**
+    Example: **wordorder data demo**
 
     Nothing is trained but the tokeniser. Texts are the same if their words are, whatever their case and punctuation.
     """
     from wordorder.data.description import describe
-    from wordorder.training import read_recipe
 
-    resolved = read_recipe(recipe, overrides or ())
+    resolved = read_named_recipe(recipe, overrides)
     found = describe(resolved.data, resolved.tokenizer, examples=examples, documents=documents)
     if json:
         print_json({"recipe": str(recipe), **found})

@@ -5,14 +5,20 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wordorder.durable import finite
 from wordorder.streams import printable
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.")]
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
+RecipeFile = Annotated[
+    Path,
+    typer.Argument(metavar="RECIPE", help="A recipe's file, or one of wordorder recipes, such as demo."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
@@ -21,6 +27,18 @@ ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="A folder wi
 Beams = Annotated[
     int | None, typer.Option(min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.")
 ]
+
+
+def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
+    """Read a recipe by its path, or by its name if it comes with the package.
+
+    Raises:
+        BadInput: there is no such recipe, or it is wrong.
+    """
+    from wordorder.training import read_recipe
+    from wordorder.training.recipe.packaged import find_recipe
+
+    return read_recipe(find_recipe(given), overrides or ())
 
 
 def print_json(value: object) -> None:

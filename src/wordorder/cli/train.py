@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, metric_rows, print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, metric_rows, print_json, print_table, read_named_recipe
 from wordorder.launch import is_main
 from wordorder.streams import drop_lost_output, printable
 
@@ -34,13 +34,11 @@ def train(
 ) -> None:
     """Train one model and leave it, with its metrics, in the run folder.
 
-    Example: **wordorder train recipes/demo.toml --set training.max_steps=200 --set model.encoding=rope**
+    Example: **wordorder train demo --set training.max_steps=200 --set model.encoding=rope**
     """
-    from wordorder.training import read_recipe
-
     short = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
     short += [f"training.save_total_limit={keep}"] if keep is not None else []
-    resolved = read_recipe(recipe, [*(overrides or ()), *short])
+    resolved = read_named_recipe(recipe, [*(overrides or ()), *short])
     if dry_run and not is_main():
         return
     if dry_run:
