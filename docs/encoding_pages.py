@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wordorder.cli.list import catalogue
+from wordorder.cli.catalogue.entries import computed as catalogue
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import grouped, with_spread
 from wordorder.comparison.results_file import ArmResult, Results, read_results

@@ -213,7 +213,7 @@ def test_cost_counts_every_arm_by_part():
         "relative table": 32 * 2,
     }
     text = run("cost", "arms.toml").stdout
-    for word in ("Parameters", "projections", "relative table", "forward FLOPs per token", "MiB"):
+    for word in ("Parameters", "projections", "relative table", "MFLOP per token", "MiB"):
         assert word in text
 
 

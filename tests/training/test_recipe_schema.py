@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from wordorder.cli.list import recipe_schema as command
+from wordorder.cli.catalogue.recipes import recipe_schema as command
 from wordorder.limits import read_toml
 from wordorder.tasks import TASKS
 from wordorder.training import argument_names

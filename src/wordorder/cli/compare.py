@@ -22,6 +22,10 @@ Engine = Literal["local", "ray"]
 def compare(
     recipe: RecipeFile,
     overrides: Overrides = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", help="Train with the seeds 0 to N - 1: short for --set compare.seeds=N."),
+    ] = None,
     own_arms: Annotated[
         list[str] | None,
         typer.Option(
@@ -39,7 +43,8 @@ def compare(
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="Train in processes of this machine, or on a Ray cluster.")
+        Engine,
+        typer.Option("--engine", metavar="local|ray", help="Train in processes of this machine, or on a Ray cluster."),
     ] = "local",
     address: Annotated[
         str | None,
@@ -63,11 +68,13 @@ def compare(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
 ) -> None:
-    """Train every arm with every seed on the same batches; a killed comparison resumes where it stopped.
+    """Train several encodings with several seeds, and report which is better.
+
+    All are trained on the same batches. A comparison that was stopped goes on where it stopped.
 
     Example: **wordorder compare demo**
 
-    More seeds in the same folder: **wordorder compare demo --set 'compare.seeds=[0,1,2,3,4,5]'**
+    More seeds in the same folder: **wordorder compare demo --seeds 7**
 
     An encoding of your own beside them: **wordorder compare demo --arm my.py:MyEncoding**
 
@@ -81,7 +88,7 @@ def compare(
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
-    resolved = read_named_recipe(recipe, overrides or ())
+    resolved = read_named_recipe(recipe, [*(overrides or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])])
     if own_arms:
         from wordorder.comparison.fairness.own_arm import with_own_arms
 
@@ -115,9 +122,10 @@ def aggregate(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print aggregate.json.")] = False,
 ) -> None:
-    """Make one table of several comparisons of the same arms, each on a task of its own.
+    """Combine several comparisons into one table.
 
-    Mean rank, interquartile mean and probability of improvement, with intervals over seeds and over tasks.
+    The comparisons have the same arms, each on a task of its own. The table has mean rank, interquartile mean and
+    probability of improvement, with intervals over seeds and over tasks.
 
     Example: **wordorder aggregate runs/letters runs/recall runs/parity --output-dir runs/decision**
 

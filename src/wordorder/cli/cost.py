@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe
-from wordorder.streams import printable
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, print_text, read_named_recipe
 
 if TYPE_CHECKING:
     from wordorder.comparison.results_file import MatchedBudget
@@ -27,8 +26,8 @@ def cost(
         typer.Option(
             "--sharding",
             metavar="ddp|fsdp",
-            help="ddp: each GPU holds all states of training. fsdp: they are divided by N (FSDP2).",
-            show_default="fsdp where the recipe has training.fsdp, else ddp",
+            help="ddp: each GPU holds all states of training. fsdp: they are divided by N (FSDP2). Default: fsdp where "
+            "the recipe has training.fsdp, else ddp.",
         ),
     ] = None,
     peak_tflops: Annotated[
@@ -41,7 +40,7 @@ def cost(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the costs as JSON.")] = False,
 ) -> None:
-    """Count each arm's parameters by part, FLOPs per token and memory, before training.
+    """Count parameters, FLOPs and memory before training.
 
     Example: **wordorder cost demo**
 
@@ -70,8 +69,10 @@ def cost(
     if budget is not None:
         print_matched(budget)
     for size in assumed:
-        print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
-        print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
+        print_text(
+            f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens"
+            " (characters always give far fewer), and then embedding, head, FLOPs and memory are smaller."
+        )
 
 
 def print_costs(costs: Sequence[Cost], assumed: Sequence[int]) -> None:
@@ -86,9 +87,9 @@ def print_costs(costs: Sequence[Cost], assumed: Sequence[int]) -> None:
     encoding = [(own["arm"], part, n) for own in costs for part, n in own["encoding_parameters"].items()]
     print_table("Parameters of the encodings, by part", ("arm", "part", "parameters"), encoding)
 
-    columns = ("arm", "forward FLOPs per token", "with backward")
-    flops = [(own["arm"], own["forward_flops_per_token"], own["flops_per_token"]) for own in costs]
-    print_table("Arithmetic of one training step", columns, flops, numbers=True)
+    counts = ("forward_flops_per_token", "flops_per_token")
+    flops = [(own["arm"], *(f"{own[count] / 1e6:,.3f}" for count in counts)) for own in costs]
+    print_table("MFLOP per token of a training step", ("arm", "forward", "with backward"), flops, numbers=True)
 
 
 def print_gpus(costs: Sequence[Cost], gpus: "GPUs") -> None:
@@ -96,16 +97,19 @@ def print_gpus(costs: Sequence[Cost], gpus: "GPUs") -> None:
     settings = {
         own["precision"] + (", gradient checkpointing" if own["gradient_checkpointing"] else "") for own in costs
     }
+    parts = ("total", *(part for part in costs[0]["bytes_per_gpu"] if part != "total"))
     layout = f"{gpus.count:,} GPUs, {gpus.sharding}" if gpus.count > 1 else "one GPU"
     print_table(
         f"MiB of each GPU, by formula ({layout}, {' or '.join(sorted(settings))})",
-        ("arm", *costs[0]["bytes_per_gpu"]),
-        [(own["arm"], *(f"{size / MIB:,.1f}" for size in own["bytes_per_gpu"].values())) for own in costs],
+        ("arm", *parts),
+        [(own["arm"], *(f"{own['bytes_per_gpu'][part] / MIB:,.1f}" for part in parts)) for own in costs],
         numbers=True,
     )
     if gpus.peak_tflops is None:
-        print("No time is predicted: add --peak-tflops P --utilisation U for FLOPs / (GPUs x P x U). P is on the GPU's")
-        print("data sheet, for the recipe's precision; U is the share of it that your training reaches, such as 0.4.")
+        print_text(
+            "No time is predicted: add --peak-tflops P --utilisation U for FLOPs / (GPUs x P x U). P is on the GPU's"
+            " data sheet, for the recipe's precision; U is the share of it that your training reaches, such as 0.4."
+        )
         return
     print_table(
         f"Time at {gpus.utilisation:.0%} of {gpus.peak_tflops:g} TFLOPS on each GPU, FLOPs / (GPUs x P x U)",
@@ -143,4 +147,4 @@ def print_matched(budget: "MatchedBudget") -> None:
     if changed:
         print_table("Changed so that arms agree", ("arm", "name", "from", "to"), changed)
     if budget.sentence:
-        print(printable(budget.sentence))
+        print_text(budget.sentence)

@@ -18,6 +18,10 @@ def train(
         Path | None,
         typer.Option("--from", metavar="MODEL_DIR", help="Start from a saved model: short for --set model.pretrained."),
     ] = None,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option("--output-dir", metavar="FOLDER", help="The run folder: short for --set training.output_dir."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest valid checkpoint.")] = False,
     keep: Annotated[
         int | None,
@@ -32,11 +36,14 @@ def train(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON; no progress.")] = False,
 ) -> None:
-    """Train one model and leave it, with its metrics, in the run folder.
+    """Train one model from a recipe.
+
+    The model and its metrics are written to the run folder, by default runs/ and the recipe's name.
 
     Example: **wordorder train demo --set training.max_steps=200 --set model.encoding=rope**
     """
     short = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
+    short += [f"training.output_dir={dumps(str(output_dir))}"] if output_dir is not None else []
     short += [f"training.save_total_limit={keep}"] if keep is not None else []
     resolved = read_named_recipe(recipe, [*(overrides or ()), *short])
     if dry_run and not is_main():

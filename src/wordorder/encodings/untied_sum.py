@@ -32,6 +32,7 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         heads: query heads, H; positive.
         max_positions: longest text in tokens, rows of the table; positive.
         projection_bias: whether U_Q and U_K have biases.
+        norm_eps: epsilon of the layer norm; 1e-5 as in the reference code.
 
     Shape:
         positions (B or 1, T) -> shifts (B or 1, H, T, D) in the dtype of the parameters. Negative positions of left
