@@ -74,7 +74,7 @@ def test_where_there_is_nothing_on_scores_one_line_says_so(models: dict[str, Pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere",), "nowhere: holds no model"),
+        (("nowhere",), "nowhere: there is no such folder"),
         (("MODEL", "--length", "13"), "max_position_embeddings=12"),
         (("MODEL", "--length", "99999"), "max_position_embeddings=12"),
         (("MODEL", "--length", "2"), "4 .. 1024"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe, warn_of_few_examples
 from wordorder.durable import check_writable, is_url
 from wordorder.errors import BadInput
 from wordorder.streams import drop_lost_output, printable
@@ -95,6 +95,7 @@ def compare(
         resolved = with_own_arms(resolved, own_arms)
     if dry_run:
         _check(resolved)
+        warn_of_few_examples(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
     from wordorder.comparison import compare as run_comparison

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe, warn_of_few_examples
 from wordorder.streams import printable
 
 
@@ -34,6 +34,7 @@ def data(
         print_json({"recipe": str(recipe), **found})
         return
     print_description(found)
+    warn_of_few_examples(resolved)
 
 
 def print_description(found: dict[str, Any]) -> None:

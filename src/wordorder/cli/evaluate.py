@@ -1,11 +1,12 @@
 """`wordorder evaluate MODEL_DIR DATA`: compute exact scores of a saved model."""
 
+import sys
 from typing import Annotated, Literal
 
 import typer
 
 from wordorder.cli.output import Beams, ModelDir, metric_rows, print_json, print_table
-from wordorder.streams import progress_bar
+from wordorder.streams import printable, progress_bar
 
 Split = Literal["train", "validation", "test", "all"]
 ContextKind = Literal["segment", "sliding", "memory"]
@@ -75,6 +76,12 @@ def evaluate(
     from wordorder.inference import Context, evaluate_model_dir
 
     read = Context(kind=context, stride=stride, memory_length=memory_length, lanes=lanes, length=length)
+
+    def say(examples: int) -> None:
+        if not json:
+            what = f"scoring {examples:,} examples of {data}, split {split}"
+            print(printable(what), file=sys.stderr, flush=True)
+
     with progress_bar("Translating") as progress:
         scores = evaluate_model_dir(
             model_dir,
@@ -85,6 +92,7 @@ def evaluate(
             num_beams=beams,
             context=read,
             progress=progress,
+            started=say,
         )
     if json:
         print_json({"model": str(model_dir), "data": data, "split": split, **scores})

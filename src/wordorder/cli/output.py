@@ -46,6 +46,16 @@ def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
     return read_recipe(find_recipe(given), overrides or ())
 
 
+def warn_of_few_examples(recipe: "Recipe") -> None:
+    """Print one line on stderr where validation or test of a small source have few examples."""
+    from wordorder.data import held_out_examples
+    from wordorder.training.runs.advice import few_examples
+
+    counts = held_out_examples(recipe.data, recipe.tokenizer)
+    if counts is not None and (few := few_examples(counts)):
+        print(printable(few), file=sys.stderr)
+
+
 def print_json(value: object) -> None:
     """Print one JSON document; numbers that JSON has no name for become null, so that every reader takes it."""
     text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, metric_rows, print_json, print_table, read_named_recipe
+from wordorder.cli.output import (
+    Overrides,
+    RecipeFile,
+    metric_rows,
+    print_json,
+    print_table,
+    read_named_recipe,
+    warn_of_few_examples,
+)
 from wordorder.launch import is_main
 from wordorder.streams import drop_lost_output, printable
 
@@ -31,9 +39,7 @@ def train(
             help="Keep the last K checkpoints, the best one among them: short for --set training.save_total_limit.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop; no data is read.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON; no progress.")] = False,
 ) -> None:
     """Train one model from a recipe.
@@ -49,6 +55,7 @@ def train(
     if dry_run and not is_main():
         return
     if dry_run:
+        warn_of_few_examples(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
     from wordorder.training import run

@@ -232,6 +232,11 @@ def _arms(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[ArmConfig, ...], 
                 overrides |= {f"{key}.{inner}": item for inner, item in cast(dict[str, Any], value).items()}
             else:
                 overrides[key] = value
+        encoding = overrides.get("model.encoding")
+        if isinstance(encoding, str) and re.search("[A-Z_]", encoding):  # torch is not loaded for names as they are
+            from wordorder.encodings import canonical_name
+
+            overrides["model.encoding"] = canonical_name(encoding)
         bad = [key for key in overrides if key.partition(".")[0] not in SECTIONS or "." not in key]
         faults += [f"arm {name!r}: {unknown_name('arm', key.partition('.')[0], SECTIONS)}" for key in bad]
         if not bad:
