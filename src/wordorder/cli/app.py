@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from wordorder import __version__
+from wordorder.cli.catalogue.init import init
 from wordorder.cli.catalogue.list import list_names
 from wordorder.cli.catalogue.recipes import recipe_schema, recipes
 from wordorder.cli.compare import aggregate, compare
@@ -57,7 +58,7 @@ def options(
 
 
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Begin": {"list": list_names, "recipes": recipes},
+    "Begin": {"list": list_names, "recipes": recipes, "init": init},
     "Train and compare": {"data": data, "cost": cost, "train": train, "compare": compare, "aggregate": aggregate},
     "Use a trained model": {"predict": predict, "generate": generate, "evaluate": evaluate, "inspect": inspect},
     "Exchange": {"convert": convert, "push": push, "recipe-schema": recipe_schema},
