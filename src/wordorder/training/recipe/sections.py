@@ -86,7 +86,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     following = pretrained is None and not FOLLOWED & _changed_by_arms(tables.get("compare", {}))
     model = filled_fields(network, model, following=following)
     if "encoding" in model:
-        model["encoding"] = canonical_name(model["encoding"])
+        model["encoding"] = canonical_name(str(model["encoding"]))
     return {
         "data": data,
         "tokenizer": tokenizer,

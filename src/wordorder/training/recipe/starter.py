@@ -66,8 +66,8 @@ def write_starter(data: str, task: str, target: Path, *, translations: str | Non
     if translations is not None and not (task in TASKS and TASKS[task].translates):
         raise BadInput(f"--target: is for --task translation, not for {task}; leave it out")
     source = _found(data, "source")
-    given = {} if translations is None else {"target_source": _found(translations, "target_source")}
-    section = DataConfig(source=source, task=task, **given)
+    other = None if translations is None else _found(translations, "target_source")
+    section = DataConfig(source=source, task=task, target_source=other)
     size, documents = _measured(source, section)
     if documents is not None and documents < 3:
         raise BadInput(
