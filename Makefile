@@ -31,7 +31,7 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	@touch $@
 
 demo: $(READY)  ## compare the encodings on real text, then open runs/demo/report.html
-	$(BIN)/wordorder compare recipes/demo.toml
+	$(BIN)/wordorder compare demo
 
 test: $(READY)  ## run the tests of every module, without the slow ones: five minutes on two cores
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow"

@@ -1,9 +1,9 @@
 """Put measured classification results beside the paper's into the docs: nothing in those tables is typed by hand.
 
-    wordorder compare recipes/complex_order_classification.toml
-    wordorder compare recipes/complex_order_sst2.toml
-    wordorder compare recipes/complex_order_mr.toml
-    wordorder compare recipes/complex_order_ablation.toml
+    wordorder compare complex_order_classification
+    wordorder compare complex_order_sst2
+    wordorder compare complex_order_mr
+    wordorder compare complex_order_ablation
     python benchmarks/publish_classification.py runs/complex_order_*
 
 writes `benchmarks/results/classification.json` (of each comparison what the tables need, and every row), the tables and

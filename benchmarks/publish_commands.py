@@ -4,10 +4,11 @@
 
 The prose of the page stays; what stands between `<!-- commands -->` and `<!-- /commands -->` is made anew from the
 signatures and docstrings that `wordorder COMMAND --help` shows too. A test holds the page to them. Only public names of
-typer are read: its parsed commands change with every version.
+typer are read: its parsed commands change with every version. The table that `wordorder list` reads is written too.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from typer.models import ArgumentInfo, OptionInfo
 
 from wordorder.cli.app import app
+from wordorder.cli.catalogue.entries import FILE, computed
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 NAMES = {int: "integer", float: "number", str: "text", Path: "path"}
@@ -89,10 +91,11 @@ def declared(name: str, kind: object, info: OptionInfo) -> str:
     """An option as it is written, with the name of its value."""
     own = "--" + name.replace("_", "-")
     flag = kind is bool
+    choices = get_origin(kind) is Literal or any(get_origin(part) is Literal for part in get_args(kind))
     # Inside Annotated typer takes the first name of an option for its default.
     names = [name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str)]
     written = ", ".join(names or ([f"{own}/--no-{own[2:]}"] if flag else [own]))
-    return written if flag or not info.metavar else f"{written} {info.metavar}"
+    return written if flag or choices or not info.metavar else f"{written} {info.metavar}"
 
 
 def type_of(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
@@ -137,5 +140,11 @@ def put(page: str) -> str:
     return re.sub(pattern, lambda found: f"{found[1]}\n{reference()}\n\n{found[2]}", page, flags=re.DOTALL)
 
 
+def listing() -> str:
+    """What `wordorder list --json` prints, computed anew."""
+    return json.dumps(computed(), indent=1) + "\n"
+
+
 if __name__ == "__main__":
+    FILE.write_text(listing(), encoding="utf-8")
     PAGE.write_text(put(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

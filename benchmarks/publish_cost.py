@@ -2,18 +2,17 @@
 
     python benchmarks/publish_cost.py
 
-counts the arms of recipes/complex_order_cost.toml, writes `benchmarks/results/cost.json` and the table between its
+counts the arms of the recipe complex_order_cost, writes `benchmarks/results/cost.json` and the table between its
 markers. A test holds the page to the committed JSON.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 from publish_demo import RESULTS, ROOT, put
 
 PAGE = ROOT / "docs" / "cost.md"
-RECIPE = Path("recipes/complex_order_cost.toml")
+RECIPE = "complex_order_cost"
 
 
 def counted() -> dict[str, Any]:
@@ -23,11 +22,12 @@ def counted() -> dict[str, Any]:
     from wordorder.comparison.costs import cost_of
     from wordorder.comparison.fairness.arms import resolve_arms
     from wordorder.training import read_recipe
+    from wordorder.training.recipe.packaged import find_recipe
 
-    recipe = read_recipe(ROOT / RECIPE)
+    recipe = read_recipe(find_recipe(RECIPE))
     arms = [{"arm": arm.name, **cost_of(arm.recipe)} for arm in resolve_arms(recipe)]
     settings = {"length": recipe.data.length, "batch": recipe.training["per_device_train_batch_size"]}
-    return {"recipe": str(RECIPE), "arms": arms, **settings, "torch": torch.__version__}
+    return {"recipe": RECIPE, "arms": arms, **settings, "torch": torch.__version__}
 
 
 def table_of(results: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Put the demo's measured results into the README and the docs: nothing in those tables is typed by hand.
 
-    wordorder compare recipes/demo.toml
+    wordorder compare demo
     python benchmarks/publish_demo.py runs/demo
 
 writes `benchmarks/results/demo.json` (results.json without the maps, which make it large), the table in README.md and

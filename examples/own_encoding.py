@@ -4,7 +4,7 @@ Shows: the six lines that an encoding of your own takes, and `check_encoding`, w
 Prints: what the suite found, then the loss without positions and with the encoding.
 
     python examples/own_encoding.py
-    wordorder compare recipes/demo.toml --arm examples/own_encoding.py:Neighbours
+    wordorder compare demo --arm examples/own_encoding.py:Neighbours
 
 `Neighbours` adds one learned number per head to the score of the next token on either side, and to that of the token
 itself; all others are left as they are. A term of the scores that depends on distance alone is `at_distance`.

@@ -34,6 +34,11 @@ def test_the_command_reference_is_that_of_the_command_line(script):
     assert publish.put(page("command-line.md")) == page("command-line.md"), "run benchmarks/publish_commands.py"
 
 
+def test_the_table_of_the_list_is_what_the_catalogues_say(script):
+    publish = script("publish_commands")
+    assert publish.FILE.read_text(encoding="utf-8") == publish.listing(), "run benchmarks/publish_commands.py"
+
+
 def test_the_reference_names_every_command_and_what_its_help_shows(script):
     from typer.testing import CliRunner
 
@@ -67,8 +72,8 @@ def test_the_figures_of_a_comparison_are_drawn_from_its_json_where_a_page_shows_
 
 def test_types_limits_and_defaults_are_read_from_the_signature(script):
     reference = script("publish_commands").reference()
-    assert "| `--top` | integer, at least 1 | `5` |" in reference
-    assert "| `--top-p` | number, at least 0, at most 1 |  |" in reference
+    assert "| `--top N` | integer, at least 1 | `5` |" in reference
+    assert "| `--top-p P` | number, at least 0, at most 1 |  |" in reference
     assert "| `--split` | `train`, `validation`, `test`, `all` | `test` |" in reference
     assert "| `--stop-at-end/--no-stop-at-end` | flag | on |" in reference
     assert "| `--set SECTION.KEY=VALUE` | text; may be repeated |  |" in reference

@@ -282,7 +282,7 @@ def test_recipes_are_read(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     from wordorder.training.recipe.toml_text import to_toml
 
     monkeypatch.chdir(tmp_path)
-    for recipe in (ROOT / "recipes").glob("*.toml"):
+    for recipe in (ROOT / "src" / "wordorder" / "recipes").glob("*.toml"):
         (tmp_path / recipe.name).write_text(recipe.read_text(encoding="utf-8"), encoding="utf-8")
     found: dict[str, Any] = {}
     for number, block in enumerate(blocks(page, "toml")):
@@ -376,6 +376,14 @@ def parse(arguments: list[str]) -> None:
     command.make_context(arguments[0], arguments[1:])
 
 
+def named_recipe(name: str, where: str) -> None:
+    """Fail where a name is neither that of a packaged recipe nor that of a reader's own file."""
+    from wordorder.training.recipe.packaged import find_recipe
+
+    own = name == "RECIPE" or (name.endswith(".toml") and not name.startswith("recipes/"))
+    assert own or find_recipe(name).is_file(), where
+
+
 def test_command_lines_are_parsed_and_name_what_is_there():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     looked_at = 0
@@ -391,8 +399,10 @@ def test_command_lines_are_parsed_and_name_what_is_there():
                     parse(arguments)
                 except Exception as error:
                     pytest.fail(f"{where}: {getattr(error, 'message', '') or error!r}")
-                named = [word for word in arguments if re.fullmatch(r"(recipes|examples)/[\w./-]+", word)]
+                named = [word for word in arguments if re.fullmatch(r"examples/[\w./-]+", word)]
                 assert all((ROOT / name).is_file() for name in named), where
+                if arguments and arguments[0] in ("train", "compare", "cost", "data"):
+                    named_recipe(arguments[1], where)
             elif program == "make":
                 assert {word for word in arguments if "=" not in word} <= targets, where
             elif program == "pip":

@@ -76,7 +76,7 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["arms.toml", "--budget", "30m"], "--budget was removed; train fewer seeds with --set 'compare.seeds=[0,1]'"),
+        (["arms.toml", "--budget", "30m"], "--budget was removed; train fewer seeds with --seeds 2"),
         (["arms.toml", "--dry-run", "--set", "compare.probes.shuffeled.x=1"], "there is no such probe"),
         (["arms.toml", "--dry-run", "--set", "compare.grid=[1e-3]", "--set", "compare.tune=[1e-3]"], "compare.grid"),
         (["more-steps.toml", "--dry-run"], "overrides training.max_steps: the arms would see different amounts"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
+from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS
 
@@ -106,6 +108,8 @@ def compare(
         if fault := run_folder_fault(folder):
             raise BadInput(fault)
         statistics = _statistics(recipe, config, tools)
+        if progress:
+            _say_few_examples(statistics)
         arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, Console(stderr=True, quiet=not progress))
         record = Record(
@@ -158,6 +162,14 @@ def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Stati
         return {None: tools.prepare(recipe, config.seeds[0]).statistics}
     recipes = {fold: recipe.with_overrides({"data.fold": fold}) for fold in config.folds}
     return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
+
+
+def _say_few_examples(statistics: Statistics) -> None:
+    """Print one line where validation or test have few examples; of folds the first is looked at."""
+    from wordorder.training.runs.advice import examples_in, few_examples
+
+    if few := few_examples(examples_in(next(iter(statistics.values())))):
+        print(printable(few), file=sys.stderr)
 
 
 def _work(runs: Sequence[Run], record: Record, engine: Engine, display: Display) -> None:

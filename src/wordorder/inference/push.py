@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput, RunFailed
+from wordorder.models.hub.saved_folder import no_model
 
 UPLOADED = (
     "README.md",
@@ -59,7 +60,7 @@ def push_model(
 
     folder = Path(model_dir)
     if not (folder / "config.json").is_file():
-        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run")
+        raise BadInput(no_model(folder))
     names = [path.name for path in sorted(folder.iterdir()) if path.is_file()]
     files = list(filter_repo_objects(names, allow_patterns=list(UPLOADED)))
     if not any(name.endswith(".safetensors") for name in files):
