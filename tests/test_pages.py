@@ -36,7 +36,7 @@ RUN_ELSEWHERE = {
     "docs/tutorials/graft-tupe-on-bert.md": "test_tutorials.py",
     "docs/tutorials/memory-language-model.md": "test_tutorials.py",
     "docs/tutorials/pretrain-and-fine-tune.md": "test_tutorials.py",
-    "docs/tutorials/swap-the-encoding.md": "test_tutorials.py",
+    "docs/tutorials/my-own-network.md": "test_tutorials.py",
     "docs/tutorials": "test_tutorials.py",
 }
 """Pages, or folders of them, whose Python another test runs, with more to say about the outcome."""

@@ -14,8 +14,8 @@ PAGES = [
     "convert-a-checkpoint.md",
     "graft-tupe-on-bert.md",
     "memory-language-model.md",
+    "my-own-network.md",
     "pretrain-and-fine-tune.md",
-    "swap-the-encoding.md",
 ]
 
 
@@ -55,12 +55,32 @@ def test_a_tutorial_prints_what_it_shows(name: str, tutorials, tmp_path: Path, m
     for result in shown:
         assert result.shown.strip()
         assert result.once or tutorials.agree(result.shown, result.text), result.text
+    for figure, svg in tutorials.figures(page).items():
+        drawn, committed = (sorted(re.findall(r"<text[^>]*>([^<]*)", text)) for text in (svg, figure.read_text()))
+        assert drawn == committed, "run benchmarks/publish_tutorials.py"
 
 
 def test_a_tutorial_takes_at_most_fifteen_minutes_to_read():
     for name in PAGES:
         words = (ROOT / "docs" / "tutorials" / name).read_text(encoding="utf-8").split()
         assert len(words) < 15 * 100, "code is read more slowly than prose: 100 words a minute"
+
+
+def test_a_figure_takes_the_colour_of_the_page(tutorials, tmp_path: Path):
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().plot([1, 2], label="loss")
+    figure.legend()
+    with mpl.rc_context(tutorials.DRAWING):
+        figure.savefig(tmp_path / "loss.svg")
+    svg = tutorials.for_a_page(tmp_path / "loss.svg")
+    assert svg.startswith("<svg ")
+    assert ">loss</text>" in svg
+    assert 'fill="currentColor"' in svg
+    assert "stroke: currentColor" in svg
+    assert not re.search("<style|<metadata|#000000|#ffffff|\n\n", svg)
 
 
 def test_outputs_agree_but_for_the_last_digits_of_decimal_numbers(tutorials):
