@@ -88,7 +88,7 @@ class DataSettings(Section):
     mask_probability: Annotated[float, Gt(0), Lt(1)] = 0.15
     """Share of the tokens that masked-lm predicts, between 0 and 1."""
     packing: Packing = "full-sentences"
-    """Packing of masked-lm. full-sentences: of one document, padded. full-sentences-across-documents: with [SEP] between
+    """Packing of masked-lm. full-sentences: of one document, padded. full-sentences-across-documents: [SEP] between
     documents, as RoBERTa and TUPE. contiguous: running text cut into segments of exactly `length` tokens, with [SEP]
     between documents. For causal-lm: `lanes`, which a memory needs, makes each row of a batch one stream of running
     text; left out, segments begin with [CLS] and come in random order."""
