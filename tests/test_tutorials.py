@@ -10,11 +10,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
-    "add-an-encoding.md",
     "convert-a-checkpoint.md",
     "graft-tupe-on-bert.md",
     "memory-language-model.md",
+    "my-own-encoding.md",
     "my-own-network.md",
+    "my-own-text.md",
     "pretrain-and-fine-tune.md",
 ]
 
