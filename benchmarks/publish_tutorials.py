@@ -31,6 +31,8 @@ BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```\n', flags=re.MULT
 FIGURE = re.compile(r'^--8<-- "(docs/figures/tutorials/[^"]+\.svg)"$', flags=re.MULTILINE)
 DRAWING = {"svg.fonttype": "none", "svg.hashsalt": "wordorder"}
 """Text stays text; names of clip paths would be drawn by chance without a salt."""
+COLOURS = {"#000000": "currentColor", "#555d66": "currentColor", "#8a2c0a": "#c9562b", "#11785b": "#2a9d7c"}
+"""Colour of a figure (the last three are the report's) -> one that is seen on white and on a dark page."""
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 ONCE = "printed once"
 
@@ -119,7 +121,9 @@ def for_a_page(path: Path) -> str:
     svg = svg[svg.index("<svg") :]
     for part in ("metadata", "style"):  # the style would hold for the whole page
         svg = re.sub(rf"\s*<{part}.*?</{part}>", "", svg, flags=re.DOTALL)
-    svg = svg.replace("fill: #ffffff", "fill: none").replace("#000000", "currentColor").replace("<defs/>", "")
+    svg = svg.replace("fill: #ffffff", "fill: none").replace("<defs/>", "")
+    for colour, other in COLOURS.items():
+        svg = svg.replace(colour, other)
     own = r'\1fill="currentColor" style="max-width:100%"'
     svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', own, svg, count=1)
     return re.sub(r"\s*\n\s*", "\n", svg)
