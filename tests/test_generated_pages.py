@@ -44,14 +44,17 @@ def test_the_reference_names_every_command_and_what_its_help_shows(script):
 
     from wordorder.cli.app import app
 
-    reference = script("publish_commands").reference()
+    publish = script("publish_commands")
+    reference = publish.reference()
+    shared = {name.split()[0] for name in publish.SHARED}
+    assert all(f"\n- `{name}`: {meaning}\n" in reference for name, meaning in publish.SHARED.items())
     for command in app.registered_commands:
         block = reference[reference.index(f"### {command.name}\n") :].split("\n### ")[0]
         told = CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "250"}).output
         options = {name for name in re.findall(r"--[a-z-]+", told) if name != "--help"}
-        assert options <= set(re.findall(r"--[a-z-]+", block))
-        rows = [row.split(" | ") for row in block.splitlines() if row.startswith("| `")]
-        assert all(len(row) == 4 and row[3].strip(" |") for row in rows), "every argument has a meaning"
+        rows = [row.split("`: ") for row in block.splitlines() if row.startswith("- `")]
+        assert options - shared <= set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows)))
+        assert all(len(row) == 2 and row[1].strip() for row in rows), "every argument has a meaning"
         example = re.findall(r"```bash\n(wordorder .*)\n```", block)
         assert len(example) == 1
         assert set(re.findall(r"--[a-z-]+", example[0])) <= options
@@ -72,11 +75,11 @@ def test_the_figures_of_a_comparison_are_drawn_from_its_json_where_a_page_shows_
 
 def test_types_limits_and_defaults_are_read_from_the_signature(script):
     reference = script("publish_commands").reference()
-    assert "| `--top N` | integer, at least 1 | `5` |" in reference
-    assert "| `--top-p P` | number, at least 0, at most 1 |  |" in reference
-    assert "| `--split` | `train`, `validation`, `test`, `all` | `test` |" in reference
-    assert "| `--stop-at-end/--no-stop-at-end` | flag | on |" in reference
-    assert "| `--set SECTION.KEY=VALUE` | text; may be repeated |  |" in reference
+    assert re.search(r"^- `--top( N)?`: .* \(≥ 1; default `5`\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--top-p( P)?`: .* \(≥ 0, ≤ 1\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--split.*default `test`\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--stop-at-end/--no-stop-at-end`: .* \(on by default\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--context.*segment`?[,|] ?`?sliding`?[,|] ?`?memory", reference, flags=re.MULTILINE)
 
 
 def test_a_command_without_an_example_is_refused(script):

@@ -32,12 +32,13 @@ RUN_ELSEWHERE = {
     "docs/inspect.md": "inspection/test_page_of_the_docs.py",
     "docs/language-models.md": "training/test_page_of_language_models.py",
     "docs/memory.md": "models/test_page_of_memory.py",
-    "docs/tutorials/add-an-encoding.md": "test_tutorials.py",
     "docs/tutorials/convert-a-checkpoint.md": "test_tutorials.py",
     "docs/tutorials/graft-tupe-on-bert.md": "test_tutorials.py",
     "docs/tutorials/memory-language-model.md": "test_tutorials.py",
     "docs/tutorials/pretrain-and-fine-tune.md": "test_tutorials.py",
-    "docs/tutorials/swap-the-encoding.md": "test_tutorials.py",
+    "docs/tutorials/my-own-encoding.md": "test_tutorials.py",
+    "docs/tutorials/my-own-network.md": "test_tutorials.py",
+    "docs/tutorials/my-own-text.md": "test_tutorials.py",
     "docs/tutorials": "test_tutorials.py",
 }
 """Pages, or folders of them, whose Python another test runs, with more to say about the outcome."""

@@ -24,7 +24,7 @@ def launch_lines():
 
 
 def start(line, recipe, folder, cache, *more):
-    words = [str(recipe) if word in RECIPES else word for word in line]
+    words = [str(recipe) if word == RECIPE else word for word in line]
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": tools, "WORDORDER_CACHE": str(cache), "NO_COLOR": "1"}
     settings = ["--set", f"training.output_dir={folder}", *more]
