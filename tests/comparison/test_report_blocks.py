@@ -258,6 +258,25 @@ def test_the_title_and_the_notes_are_those_of_the_recipe(results):
     assert "<title>Which &lt;b&gt;encoding&lt;/b&gt;?: word-order comparison</title>" in page
 
 
+def test_the_head_says_how_large_how_long_on_what_and_when(results):
+    results["recipe"]["model"] |= {"num_hidden_layers": 1, "hidden_size": 96}
+    results["recipe"]["data"] |= {"source": "letters", "length": 64}
+    results["recipe"]["training"]["per_device_train_batch_size"] = 32
+    results["data"] = {"train": {"tokens": 224850}}
+    results["environment"] |= {"started": "2026-11-23T09:04:14+00:00", "device": "cpu: x", "processors": 2}
+    results["environment"]["packages"] = {"wordorder": "0.2.0", "torch": "2.13.0", "numpy": "2.4"}
+    head = text_of(report_page(read(results)).split("<dl")[1].split("</dl>")[0])
+    for words in (
+        "Network 1 layer, width 96",
+        "Data letters Tokens to train on 224,850",
+        "Batch 32 × 64 tokens",
+        "Date 2026-11-23",
+        "Machine cpu: x, 2 cores",
+        "Versions wordorder 0.2.0, torch 2.13.0",
+    ):
+        assert words in head
+
+
 def test_the_verdict_is_the_description_of_the_page(results):
     judged = verdict(read(results))
     told = re.search(r'<meta name="description" content="([^"]*)">', report_page(read(results))).group(1)

@@ -243,7 +243,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
     totals = [arm.total_parameters for arm in results.arms if arm.total_parameters]
     sizes = list(dict.fromkeys(map(grouped, (min(totals), max(totals))))) if totals else []
     batch, length = training.get("per_device_train_batch_size"), recipe.data.as_json().get("length")
-    packages = environment.get("packages")
+    packages, train = environment.get("packages"), results.data.get("train")
     versions = packages if isinstance(packages, dict) else {}
     cores = environment.get("processors")
     machine = str(environment.get("device") or environment.get("machine") or MISSING)
@@ -252,13 +252,13 @@ def _facts(results: Results) -> list[tuple[str, str]]:
             f"Models × {'folds × ' if planned.folds else ''}seeds",
             " × ".join(str(n) for n in (planned.arms, len(planned.folds), len(planned.seeds)) if n),
         ),
-        ("Network", f"{layers} layers, width {width}" if layers and width else MISSING),
+        ("Network", f"{layers} layer{'s' * (layers != 1)}, width {width}" if layers and width else MISSING),
         ("Parameters", " to ".join(sizes) or MISSING),
         ("Data", str(recipe.data.source)),
+        ("Tokens to train on", _shown(train.get("tokens")) if isinstance(train, dict) else MISSING),
         *([("Learning rates", str(len(planned.rates)))] if results.grid else []),
         ("Steps", grouped(row.steps if row else None)),
         ("Batch", " × ".join(str(n) for n in (batch, length) if n) + " tokens" if batch and length else MISSING),
-        ("Tokens per run", grouped(row.score("tokens") if row else None)),
         ("Training time, all runs", _duration(seconds)),
         ("Date", str(environment.get("started") or "")[:10] or MISSING),
         ("Machine", f"{machine}, {cores} cores" if cores else machine),
