@@ -50,6 +50,7 @@ def labels(svg: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # two pages train nine small models
 @pytest.mark.usefixtures("known_encodings")
 @pytest.mark.parametrize("name", PAGES)
 def test_a_tutorial_prints_what_it_shows(name: str, tutorials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
