@@ -32,7 +32,9 @@ def headline() -> str:
     early, late, longer = (read_results(RESULTS / f"{name}.json") for name in ("demo", "demo-long", "compare-mlm"))
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="{RAW}/figures/headline-dark.svg">'
     light = f'<img alt="{ALT}" src="{RAW}/figures/headline-light.svg" width="760">'
-    return "\n\n".join((f"<picture>{dark}{light}</picture>", verdict(late).sentence, table(early, late, longer)))
+    said = verdict(late)
+    found = f"After {late.rows[0].steps:,} steps {said.sentence} {said.status}"
+    return "\n\n".join((f"<picture>{dark}{light}</picture>", found, table(early, late, longer)))
 
 
 def table(early: Results, late: Results, longer: Results) -> str:
