@@ -35,7 +35,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("a decoder, causal LM", "compare-clm", 1, "comparisons.md#causal-letters-equal-flops"),
     ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
     ("a short-text classifier", "compare-classification", 1, "comparisons.md#questions-by-kind-equal-parameters"),
-    ("a classifier by relative position, longer texts", "n-back", 1, "comparisons.md#the-word-four-before-the-last"),
+    ("a classifier by relative position, longer texts", "n-back", 1, "comparisons.md#tasks-with-a-known-answer"),
     ("a classifier without attention, by word order", "order-binding", 1, "complex-order.md#measured-results"),
     (
         "sequence to sequence, longer outputs than in training",
