@@ -104,6 +104,12 @@ def test_few_examples_of_a_split_are_said_before_training(words, folder):
     assert call(*words, *fractions).stderr == ""
 
 
+def test_a_recipe_without_a_test_is_not_said_to_have_few_examples_of_it():
+    said = call("train", "one.toml", "--dry-run", "--set", "data.test_source=none").stderr
+    assert "the validation split has" in said
+    assert "test" not in said
+
+
 @pytest.mark.slow
 def test_few_examples_are_said_once_by_a_run_and_by_a_comparison():
     assert call("train", "one.toml").stderr.count("fewer than 20") == 1

@@ -117,6 +117,7 @@ def test_sizes_follow_the_amount_of_text(folder):
             "a recipe's name ends in .toml; write recipe.toml",
         ),
         (["--data", "texts", "--task", "masked-lm", "--out", "there.toml"], "there.toml: exists and is not replaced"),
+        (["--data", "texts", "--task", "masked-lm", "--out", "a.en/x.toml"], "--out: a.en/x.toml: cannot be written"),
     ],
 )
 def test_what_cannot_be_used_is_one_error_and_nothing_is_written(words, said, folder):

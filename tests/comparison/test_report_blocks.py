@@ -176,6 +176,17 @@ def test_the_terminal_table_has_five_columns_and_fits(results, width):
     assert "|" not in text
 
 
+@pytest.mark.parametrize("width", [36, 48, 60, 72])
+def test_a_narrow_terminal_loses_columns_and_never_names_or_digits(results, width):
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
+    render_table(read(results), console)
+    text = console.export_text()
+    assert "\u2026" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    assert any(re.match(r" *tupe-r +3\d\.\d+ ± \d\.\d+( |$)", line) for line in text.splitlines())
+    assert ("* significant" in text) == ("−11.3%*" in text)
+
+
 def test_to_a_pipe_goes_plain_text_of_whole_lines(results):
     name = "a-name-that-is-longer-than-a-terminal-is-wide-" * 2
     results = json.loads(json.dumps(results).replace('"alibi"', json.dumps(name)))

@@ -405,6 +405,16 @@ def test_trainings_that_no_mean_holds_are_named():
     )
 
 
+def test_a_pilot_does_not_call_a_model_best_that_lost_more_runs():
+    results = example_results({"a": 30.0, "b": 40.0}, seeds=4)
+    results["rows"] = [row for row in results["rows"] if row["arm"] == "b" or row["seed"] < 2]
+    results["summary"] = summarised(results["rows"])
+    results["failed"] = [{"arm": "a", "seed": seed, "stage": "seeds", "reason": "diverged"} for seed in (2, 3)]
+    sentence = verdict(read(results)).sentence
+    assert sentence.startswith("Of the runs that did not fail or diverge (a lost 2 of 4), a has the lowest mean ")
+    assert "best" not in sentence
+
+
 def test_the_first_sentence_says_that_runs_were_lost():
     results = example_results({"rope": 40.0, "t5": 30.0}, seeds=12)
     results["failed"] = [{"arm": "t5", "seed": seed, "stage": "seeds", "reason": "nan"} for seed in range(6)]

@@ -33,6 +33,15 @@ def test_a_file_of_the_reader_comes_before_a_name(tmp_path, monkeypatch):
     assert find_recipe("demo") == FOLDER / "demo.toml"
 
 
+def test_a_folder_of_that_name_is_not_in_the_way(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("demo").mkdir()
+    Path("other").mkdir()
+    assert find_recipe("demo") == FOLDER / "demo.toml"
+    with pytest.raises(BadInput, match="other: is a folder; name the recipe's TOML file"):
+        find_recipe("other")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

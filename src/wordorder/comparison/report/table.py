@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
@@ -32,6 +33,9 @@ OUTCOME = "outcome"
 
 SHOWN_FIRST = ("quality", OUTCOME, "parameters", "train_seconds")
 """Keys of the columns that a terminal shows, and that the report shows before it is asked for more."""
+
+NAME_WIDTH = 24
+"""Characters of a model's name that a terminal keeps in one line at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,35 +312,51 @@ def _markdown_rates(tried: RatesTried) -> str:
 def render_table(results: Results, console: Console) -> None:
     """Print a results file in at most five columns, and the first layer of its verdict.
 
-    In a terminal it holds from 80 columns on; in a pipe it is plain text. table.md has all columns, and how the
-    differences were tested.
+    A terminal that is too narrow for a number loses the last columns; in a pipe it is plain text. table.md has all
+    columns, and how the differences were tested.
     """
-    judged, found, unit = verdict(results), against(results, str(baseline_of(results))), unit_of(results)
+    judged, found = verdict(results), against(results, str(baseline_of(results)))
     shown = [column for column in columns(results) if column.key in SHOWN_FIRST]
+    table = _terminal_table(results, shown, judged.best, console)
+    if console.is_terminal:
+        folded = max(0, max(cell_len(printable(entry.arm)) for entry, _ in lines(results)) - NAME_WIDTH)
+        while len(shown) > 1 and _full_width(table, console) - folded > console.width:
+            shown = shown[:-1]
+            table = _terminal_table(results, shown, judged.best, console)
+        console.print(table)
+    else:  # a pipe has no width to fit
+        width = _full_width(table, console)
+        for line in console.render_lines(table, console.options.update(width=width, max_width=width)):
+            text = "".join(segment.text for segment in line).rstrip()
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    told = any(column.key == OUTCOME for column in shown)
+    if told and any(by_welch(entry).outcome in (BETTER, WORSE) for entry in found.values()):
+        console.print("* significant")
+    for paragraph in judged.headline:
+        console.print(escape(printable(paragraph)), highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _terminal_table(results: Results, shown: Sequence[Column], best: str | None, console: Console) -> Table:
+    found, unit = against(results, str(baseline_of(results))), unit_of(results)
     terminal = console.is_terminal
     table = Table(box=box.SIMPLE_HEAD if terminal else None, header_style="bold", pad_edge=False)
-    table.add_column("Model", overflow="fold", no_wrap=not terminal)
+    longest = max(cell_len(printable(entry.arm)) for entry, _ in lines(results))
+    table.add_column("Model", overflow="fold", no_wrap=not terminal, min_width=min(longest, NAME_WIDTH))
     for column in shown:
         title = "\n".join(wrap(printable(column.title), 16, break_long_words=False))
         table.add_column(escape(title), justify="right", no_wrap=True)
     for entry, arm in lines(results):
         cells = {column.key: column.text(entry, arm) for column in shown}
-        if entry.arm in found:  # the interval and p are in table.md and in the report
+        if entry.arm in found and OUTCOME in cells:  # the interval and p are in table.md and in the report
             marked = by_welch(found[entry.arm]).outcome in (BETTER, WORSE)
             cells[OUTCOME] = for_table(found[entry.arm], unit)[0] + ("*" if marked else " ")
-        style = "bold" if entry.arm == judged.best else ""
+        style = "bold" if entry.arm == best else ""
         table.add_row(escape(printable(entry.arm)), *(escape(printable(text)) for text in cells.values()), style=style)
-    if terminal:
-        console.print(table)
-    else:  # a pipe has no width to fit
-        width = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
-        for line in console.render_lines(table, console.options.update(width=width, max_width=width)):
-            text = "".join(segment.text for segment in line).rstrip()
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-    if any(by_welch(entry).outcome in (BETTER, WORSE) for entry in found.values()):
-        console.print("* significant")
-    for paragraph in judged.headline:
-        console.print(escape(printable(paragraph)), highlight=False, soft_wrap=not terminal)
+    return table
+
+
+def _full_width(table: Table, console: Console) -> int:
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
 def escaped(text: object) -> str:

@@ -18,6 +18,7 @@ from wordorder.comparison.statistics.outcomes import (
     NOT_DISTINGUISHABLE,
     TOO_FEW,
     WORSE,
+    claimed_outcome,
 )
 from wordorder.comparison.statistics.pareto import listed
 from wordorder.comparison.statistics.significance import (
@@ -187,6 +188,7 @@ def verdict(results: Results) -> Verdict:
         seeds=max((found.n or 0 for found in exact.values()), default=0),
     )
     waiting = waiting_runs(results) > 0
+    flattered = claimed_outcome(name, others[0].arm, 1.0, lost_runs(results))[0] == NO_CLAIM
     evidence = (
         _numbers(judged, unit_of(results.having(comparisons=conclusions.comparisons))),
         tests_in_words(results, conclusions.comparisons, conclusions.significance),
@@ -197,7 +199,7 @@ def verdict(results: Results) -> Verdict:
     )
     status = "" if waiting else _status(judged, conclusions)
     return Verdict(
-        sentence=lost + _headline(judged, baseline_of(results), waiting=waiting),
+        sentence=lost + _headline(judged, baseline_of(results), waiting=waiting, flattered=flattered),
         status=" ".join(part for part in (status, unfinished) if part),
         caveat=unequal_sizes(results, name),
         evidence=" ".join(part for part in evidence if part),
@@ -215,8 +217,11 @@ def tests_of(results: Results) -> Conclusions:
     return Conclusions(comparisons=results.comparisons, significance=said)
 
 
-def _headline(judged: _Judged, baseline: str | None, *, waiting: bool) -> str:
-    """Return the first sentence: "is best" only where the runner-up is not known to be about as good."""
+def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered: bool) -> str:
+    """Return the first sentence: "is best" only where the runner-up is not known to be about as good.
+
+    Nor is an untested model called so that lost a larger share of its runs than the runner-up.
+    """
     best, measure, runner_up = judged.best, judged.measure, judged.others[0]
     equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
     if equal and judged.outcome(runner_up) != IDENTICAL:
@@ -224,7 +229,9 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool) -> str:
     else:
         gaps, equal = [_gap(judged, runner_up)], [runner_up]
     gaps += [_gap(judged, entry) for entry in judged.others if entry.arm == baseline and entry not in equal]
-    if judged.outcome(runner_up) in (BETTER, TOO_FEW) and measure.value(best) != measure.value(runner_up):
+    outcome = judged.outcome(runner_up)
+    leads = outcome == BETTER or (outcome == TOO_FEW and not flattered)
+    if leads and measure.value(best) != measure.value(runner_up):
         median = "median " * (measure.statistic == "median")
         return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."
     extreme = "highest" if measure.quality.higher_is_better else "lowest"

@@ -34,11 +34,13 @@ def find_recipe(given: str | Path) -> Path:
         BadInput: it is neither.
     """
     path, known = Path(given), packaged_recipes()
-    if path.exists():
+    if path.exists() and not path.is_dir():
         return path
     name = path.as_posix().lower().replace("-", "_").removesuffix(ENDING).removeprefix("recipes/")
-    if name in known:
+    if name in known:  # also beside a folder of that name, such as that of the comparison
         return known[name]
+    if path.is_dir():
+        raise BadInput(f"{given}: is a folder; name the recipe's TOML file")
     near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
     if not near and path.suffix == ENDING:  # a path, and of no packaged recipe
         raise BadInput(f"{given}: no such file; `wordorder recipes` lists the recipes that come with the package")

@@ -75,8 +75,11 @@ def write_starter(data: str, task: str, target: Path, *, translations: str | Non
             " one each; divide it (split -l 100 --additional-suffix=.txt FILE part-), and give 'part-*.txt'"
         )
     text = _text(data, task, target, translations, size, few=documents is not None and documents < _FEW_DOCUMENTS)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--out: {target}: cannot be written: {error.strerror}") from None
     try:
         read_recipe(target)
     except BadInput:

@@ -20,9 +20,9 @@ def few_examples(counts: Mapping[str, int]) -> str | None:
     """Return advice where validation or test have so few examples that their scores are mostly chance.
 
     Args:
-        counts: split -> examples; train is passed over.
+        counts: split -> examples; train is passed over, and a split that the recipe goes without.
     """
-    few = {name: n for name, n in counts.items() if name in ("validation", "test") and n < FEW}
+    few = {name: n for name, n in counts.items() if name in ("validation", "test") and 0 < n < FEW}
     if not few:
         return None
     said = " and ".join(f"the {name} split has {n:,} example{'' if n == 1 else 's'}" for name, n in few.items())
