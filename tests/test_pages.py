@@ -439,3 +439,9 @@ def test_lines_are_taken_apart():
         ["wordorder", "predict", "model", "--top", "3"],
         ["make", "test"],
     ]
+
+
+def test_the_documentation_is_short():
+    """Counted as by wc -w; docs/log.md, the record of the work, aside."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page != ROOT / "docs" / "log.md"]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 40_000
