@@ -22,10 +22,13 @@ from wordorder.cli.catalogue.entries import FILE, computed
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 SHARED = {
+    "RECIPE": "A recipe's file, or one of `wordorder recipes`, such as demo.",
+    "MODEL_DIR": "A folder with a model and its tokenizer.",
+    "--dry-run": "Check the recipe, print it resolved, and stop.",
     "--json": "Print the result as JSON on stdout, and nothing else there.",
     "--set SECTION.KEY=VALUE": "Override one value of the recipe; may be repeated.",
 }
-"""Options that several commands have, shown once."""
+"""Arguments and options that several commands have, shown once."""
 GUIDES = {
     "aggregate": "[Several tasks](statistics.md#over-several-tasks)",
     "compare": "[Fair comparisons](fair.md), [More seeds and encodings](#more-seeds-and-encodings)",
@@ -46,7 +49,9 @@ def reference() -> str:
     commands = [(str(command.name), command.callback) for command in app.registered_commands if command.callback]
     shared = [f"- `{name}`: {meaning}" for name, meaning in SHARED.items()]
     options = "\n".join([listed(rows_of(app.registered_callback.callback)), *shared])
-    return "\n\n".join([f"### Shared options\n\n{options}", *(command_of(*command) for command in commands)])
+    return "\n\n".join(
+        [f"### Shared arguments and options\n\n{options}", *(command_of(*command) for command in commands)]
+    )
 
 
 def command_of(name: str, function: Callable[..., object]) -> str:
@@ -110,11 +115,10 @@ def declared(name: str, kind: object, info: OptionInfo) -> str:
     """An option as it is written, with the name of its value."""
     own = "--" + name.replace("_", "-")
     flag = kind is bool
-    choices = get_origin(kind) is Literal or any(get_origin(part) is Literal for part in get_args(kind))
     # Inside Annotated typer takes the first name of an option for its default.
     names = [name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str)]
     written = ", ".join(names or ([f"{own}/--no-{own[2:]}"] if flag else [own]))
-    return written if flag or choices or not info.metavar else f"{written} {info.metavar}"
+    return written if flag or not info.metavar else f"{written} {info.metavar}"
 
 
 def type_of(kind: Any, info: ArgumentInfo | OptionInfo) -> str:

@@ -65,14 +65,14 @@ LONGER = "longer texts"
 """Column that `short_table` adds: the perplexity on the longest texts of the probe over that at the training length."""
 SHOWN = {
     "compare_mlm": ("quality", "outcome", "flops_per_token", LONGER),
-    "compare_clm": ("quality", "parameters", LONGER),
+    "compare_clm": ("quality", LONGER),
     "compare_classification": ("quality", "outcome"),
     "compare_translation": ("quality", "outcome", "bleu"),
     "compare_documents": ("quality", "outcome", "flops_per_token"),
     "compare_memory": ("quality", "outcome", "parameters"),
     "century": ("quality",),
     "complex_order_rates": ("quality", "learning_rate"),
-    "memory_wikitext": ("quality", "outcome", "parameters"),
+    "memory_published": ("quality", "outcome", "flops_per_token"),  # the recipe memory_wikitext, under its old name
     "order_binding": ("quality", "outcome", "parameters"),
     "pretraining": ("quality",),
     "translation": ("quality", "perplexity", "parameters"),
@@ -98,7 +98,7 @@ def table_of(results: dict[str, Any]) -> str:
 
 
 def short_table(results: Results, keys: Sequence[str]) -> str:
-    """Write the models, best first, with the columns of these keys.
+    """Write the models, best first, with the columns of these keys; a p-value alone says whether it is significant.
 
     Raises:
         KeyError: the comparison has no such column.
@@ -114,7 +114,7 @@ def short_table(results: Results, keys: Sequence[str]) -> str:
 
     def cell(key: str, entry: Summary, arm: ArmResult) -> str:
         if key != LONGER:
-            return escaped(known[key].text(entry, arm))
+            return re.sub(r"not significant \((p = [^)]*)\)", r"\1", escaped(known[key].text(entry, arm)))
         return f"{grown[arm.name]:.2f}" if arm.name in grown else "beyond its table"
 
     rows = [["Model", *map(title, keys)], [":---", *["---:"] * len(keys)]]

@@ -56,15 +56,6 @@ HEADLINES = (
         ),
     ),
     (
-        "**An encoder of width 768 with TUPE-R** takes {} times as long as without positions, x-transformers with"
-        " T5's bias {}.",
-        "attention",
-        (
-            ("encoder, 4 layers of width 768, 12 heads, 2 x 512, float32", "TUPE-R"),
-            ("encoder, 4 layers of width 768, 12 heads, 2 x 512, float32", "x-transformers, T5 bias"),
-        ),
-    ),
-    (
         "**T5 of transformers** trains in {} of its time with `linear_t5_bias` at 1,024 tokens. At 2,048 it needs {}"
         " MiB instead of {}.",
         "transformers",
@@ -83,30 +74,12 @@ HEADLINES = (
         ),
     ),
     (
-        "**A complex encoder layer** takes {} times as long as a real one of equal width, {} with shared real weights.",
-        "complex-layers",
-        (
-            ("encoder layer, 8 x 128 tokens, 512 channels, 8 heads", "complex"),
-            ("encoder layer, 8 x 128 tokens, 512 channels, 8 heads", "complex, shared real weights"),
-        ),
-    ),
-    (
-        "**Adaptive softmax** over 50,000 words takes {} of the time of the full softmax.",
-        "adaptive-softmax",
-        (("", "adaptive, divisor 4"),),
-    ),
-    (
         "**Look-ahead memory.** A training step takes {} times as long as Transformer-XL's, for {} times the FLOPs.",
         "memory-step",
         (
             ("training step, 8 x 128 tokens, 128 slots", "look-ahead"),
             ("training step, 8 x 128 tokens, 128 slots", "look-ahead", "flops_ratio"),
         ),
-    ),
-    (
-        "**Transformer-XL's relative term** takes {} of the time of the papers' code.",
-        "memory",
-        (("relative term, 384 queries, 768 keys, 4 x 8 heads of 64, float32", "wordorder"),),
     ),
     (
         "**Generation.** With look-ahead memory a late token takes {} of the time of an early one, without memory {}.",

@@ -73,10 +73,7 @@ def simulations_table(record: dict[str, Any], trained: dict[str, Any], aggregate
     """How often each test finds a difference that is not there, and how often each interval misses the truth."""
     exact = [row for row in record["false_claims"] if row["seeds"] > 3]
     same = [row for row in record["welch"] if "same" in row]
-    covered = [
-        {"noise": row["noise"], **{kind: 1 - row[kind]["coverage"] for kind in ("used", "BCa")}}
-        for row in record["coverage"]
-    ]
+    covered = [{"noise": row["noise"], "used": 1 - row["used"]["coverage"]} for row in record["coverage"]]
     pairs, (looks,) = trained["pairs"], record["looks"]
     twins = trained["called_different"]["paired"] / len(pairs)
     rows = [
@@ -93,9 +90,6 @@ def simulations_table(record: dict[str, Any], trained: dict[str, Any], aggregate
         [f"Exact test of {len(pairs)} pairs of trained twins", f"{twins:.0%}", ""],
         ["*Not used:* lost runs left out", *shares(record["lost"], "without")],
         [f"*Avoid:* {looks['first']} to {looks['last']} seeds until significant", f"{looks['claimed']:.1%}", ""],
-        ["*Not used:* t test of documents", *shares(record["texts"], "t")],
-        ["*Not used:* bootstrap of seeds and documents", *shares(record["texts"], "bootstrap")],
-        ["*Not used:* bootstrap interval (BCa)", *shares(covered, "BCa")],
     ]
     return table(["method", "error, lowest to highest", "assumption broken"], rows)
 

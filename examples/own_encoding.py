@@ -27,7 +27,7 @@ class Neighbours(OnDistance):
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the term for distances ``key - query`` of any shape: (heads, *shape)."""
         near = (distance.abs() <= 1)[..., None]
-        return torch.where(near, self.table[distance.clamp(-1, 1) + 1], 0).movedim(-1, 0)
+        return 10 * torch.where(near, self.table[distance.clamp(-1, 1) + 1], 0).movedim(-1, 0)
 
 
 if __name__ == "__main__":

@@ -127,14 +127,15 @@ def test_differences_from_the_baseline_are_in_percent_or_points_and_say_whether_
         for results in (json.loads(file.read_text(encoding="utf-8")) for file in files)
     )
     rows = made.measured(["deberta", "none", "tupe-r", "rope"], "").splitlines()
-    for entry, said in (
-        (masked["deberta"], "% lower than rope; 8 seeds, significant |"),
-        (masked["none"], "% higher than rope; 8 seeds, significant |"),
-        (causal["tupe-r"], "% lower than rope; 3 seeds, too few to test |"),
+    for entry, sign, said in (
+        (masked["deberta"], "−", "% against rope; 8 seeds, significantly better |"),
+        (masked["none"], "+", "% against rope; 8 seeds, significantly worse |"),
+        (causal["tupe-r"], "−", "% against rope; 3 seeds, not significant |"),
     ):
-        percent = f"{abs(100 * math.expm1(-entry['difference'])):.3g}"
-        assert [row for row in rows if f"| {entry['arm']} |" in row and f"| {percent}{said}" in row]
-    points = f"| {100 * questions['rope']['difference']:.1f} points better than none; 6 seeds, not significant |"
+        percent = abs(100 * math.expm1(-entry["difference"]))
+        size = f"{sign}{percent:.{0 if percent >= 100 else 1}f}"
+        assert [row for row in rows if f"| {entry['arm']} |" in row and f"| {size}{said}" in row], (size, rows)
+    points = f"| +{questions['rope']['difference']:.3f} against none; 6 seeds, not significant |"
     assert [row for row in rows if "| rope |" in row and points in row]
 
 
@@ -155,8 +156,8 @@ def test_scores_of_a_comparison_are_those_of_its_file(made: ModuleType):
     means = [float(line.split(" | ")[1].split()[0]) for line in lines]
     assert means == sorted(means, reverse=True)
     best = next(entry for entry in results["comparisons"] if entry["arm"] == "complex-order")["retrained"]
-    assert lines[0].startswith(f"| `complex-order` | 1.000 ± 0.000 | better by {best['difference']:.2f} [")
-    assert lines[0].endswith("(Welch) | 960 |")
+    assert lines[0].startswith(f"| `complex-order` | 1.000 ± 0.000 | +{best['difference']:.3f} [")
+    assert lines[0].endswith(", p < 0.001 | 960 |")
     assert any(line.startswith("| `none` |") and "| the baseline | 0 |" in line for line in lines)
 
 

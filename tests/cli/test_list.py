@@ -46,7 +46,7 @@ def test_one_encoding_is_shown_by_its_name_in_any_spelling():
         for part in ("Paper: Ke et al. 2021, https://arxiv.org/abs/2006.15595", "Acts on: scores", "1,576,320"):
             assert part in text
         assert "max_distance 128 from here on all distances share a bucket" in text
-        assert "Not in cross-attention: TUPE correlates" in text
+        assert "Not in cross-attention: positions of a source and a target" in text
         assert "Works in: encoders, decoders, memory by segment recurrence, look-ahead memory" in text
         assert "Longest text: max_position_embeddings" in text
     rope = CliRunner().invoke(app, ["list", "RoPE"]).stdout

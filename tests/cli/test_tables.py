@@ -16,16 +16,16 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def printed(monkeypatch):
+def printed():
     """A function that prints to a terminal of a width, and gives the lines."""
 
     def lines(width, function, *arguments, **options):
         terminal = Terminal()
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setenv("TERM", "dumb")
-        monkeypatch.setattr(sys, "stdout", terminal)
-        function(*arguments, **options)
-        monkeypatch.undo()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", str(width))
+            patch.setenv("TERM", "dumb")
+            patch.setattr(sys, "stdout", terminal)
+            function(*arguments, **options)
         return terminal.getvalue().splitlines()
 
     return lines

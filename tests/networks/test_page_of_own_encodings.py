@@ -10,7 +10,7 @@ from wordorder.networks.encoding_checks import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "add-encoding.md").read_text(encoding="utf-8")
-TUTORIAL = (ROOT / "docs" / "tutorials" / "add-an-encoding.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs" / "tutorials" / "my-own-encoding.md").read_text(encoding="utf-8")
 
 
 def test_the_class_of_the_tutorial_passes_and_is_that_of_the_example():

@@ -96,6 +96,10 @@ def compare(
         _check(resolved)
         warn_of_few_examples(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
+        if resolved.compare is not None and not json:
+            arms, seeds = len(resolved.compare.arms), len(resolved.compare.folds or resolved.compare.seeds)
+            tuned = " after the trials of learning rates" if resolved.compare.tune else ""
+            print(f"{arms} models, {seeds} runs each{tuned}. Nothing was trained.", file=sys.stderr)
         return
     from wordorder.comparison import compare as run_comparison
 

@@ -27,7 +27,8 @@ def write_help(command: Any, context: Any, formatter: Any) -> None:
     arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
     options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
     written = " ".join(_argument(argument) for argument in arguments)
-    formatter.write_usage(context.command_path, "[OPTIONS] " + (written or "COMMAND [ARGUMENTS]..."))
+    commands = "COMMAND [ARGUMENTS]..." if hasattr(command, "commands") else ""
+    formatter.write_usage(context.command_path, f"[OPTIONS] {written or commands}".rstrip())
     for paragraph in command.help.replace("**", "").split("\n\n"):
         formatter.write("\n" + _wrapped(" ".join(paragraph.split()), formatter.width))
     tables = {"Arguments": [(_argument(one).strip("[]."), _meaning(one)) for one in arguments]}

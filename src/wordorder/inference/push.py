@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput, RunFailed
-from wordorder.models.hub.saved_folder import no_model
 
 UPLOADED = (
     "README.md",
@@ -57,6 +56,8 @@ def push_model(
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     from huggingface_hub.utils import filter_repo_objects, validate_repo_id
+
+    from wordorder.models.hub.saved_folder import no_model  # loads transformers
 
     folder = Path(model_dir)
     if not (folder / "config.json").is_file():

@@ -1,7 +1,7 @@
 """`wordorder recipes` and `wordorder recipe-schema`: show and copy recipes, and describe what they may hold."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,7 @@ from wordorder.errors import BadInput
 
 
 def recipes(
-    action: Annotated[
-        Literal["copy"] | None, typer.Argument(metavar="[copy]", help="Write a copy of a recipe, to edit.")
-    ] = None,
+    action: Annotated[str | None, typer.Argument(metavar="[copy]", help="Write a copy of a recipe, to edit.")] = None,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The recipe to copy, such as demo.")] = None,
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="The file to write. Default: NAME.toml here.")
@@ -40,6 +38,8 @@ def recipes(
         print_text("Run one: wordorder compare NAME. Edit one: wordorder recipes copy NAME.")
         print_text("For your own data: wordorder init --data FILE --task TASK.")
         return
+    if action != "copy":
+        raise BadInput(f"recipes {action}: to copy a recipe write wordorder recipes copy {action}")
     if name is None:
         raise BadInput("recipes copy: which one? write wordorder recipes copy NAME, such as demo")
     for path in (written := copy_recipe(find_recipe(name), file)):

@@ -106,6 +106,11 @@ class _Measure:
         )
         return low <= other_high and other_low <= high
 
+    def clear(self, best: Summary, other: Summary) -> bool:
+        """Tell whether two models differ by more than the larger standard deviation, where there is one."""
+        spreads = [entry.columns[self.quality.key].std or 0.0 for entry in (best, other)]
+        return abs((self.value(best) or 0.0) - (self.value(other) or 0.0)) > max(spreads)
+
     def gap(self, best: Summary, other: Summary) -> str:
         """Return how far the best model is from another in the table: in percent for perplexities."""
         here, there = self.value(best) or 0.0, self.value(other) or 0.0
@@ -220,7 +225,8 @@ def tests_of(results: Results) -> Conclusions:
 def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered: bool) -> str:
     """Return the first sentence: "is best" only where the runner-up is not known to be about as good.
 
-    Nor is an untested model called so that lost a larger share of its runs than the runner-up.
+    Nor is an untested model called so that lost a larger share of its runs than the runner-up, or that is ahead of it
+    by no more than a standard deviation over the seeds.
     """
     best, measure, runner_up = judged.best, judged.measure, judged.others[0]
     equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
@@ -230,7 +236,7 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered
         gaps, equal = [_gap(judged, runner_up)], [runner_up]
     gaps += [_gap(judged, entry) for entry in judged.others if entry.arm == baseline and entry not in equal]
     outcome = judged.outcome(runner_up)
-    leads = outcome == BETTER or (outcome == TOO_FEW and not flattered)
+    leads = outcome == BETTER or (outcome == TOO_FEW and not flattered and measure.clear(best, runner_up))
     if leads and measure.value(best) != measure.value(runner_up):
         median = "median " * (measure.statistic == "median")
         return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."

@@ -146,7 +146,7 @@ def _text(data: str, task: str, target: Path, translations: str | None, size: in
 #   wordorder compare {target}              # train all arms; the report is runs/{target.stem}/report.html
 #   wordorder compare {target} --seeds 7    # more seeds in the same folder, for a significant result
 #
-# All keys: docs/recipes.md. All encodings: wordorder list.
+# All keys: https://wordorder.github.io/wordorder/recipes.html. All encodings: wordorder list.
 [data]
 source = {_quoted(data)}  # a file, folder or glob of .txt .jsonl .csv .tsv .parquet, or hub:NAME
 task = "{task}"
