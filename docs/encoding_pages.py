@@ -29,6 +29,7 @@ from wordorder.comparison.report.numbers import grouped, with_spread
 from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
 from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE
+from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.data.generated.catalog import GENERATED
 from wordorder.encodings import CATALOG, names_of, options_of
 from wordorder.tasks.catalog import forms_of
@@ -144,7 +145,7 @@ def measured(names: list[str], prefix: str) -> str:
         summary = {entry.arm: entry.columns[metric] for entry in results.summary}
         sign = -1 if quality_of(results).higher_is_better else 1
         best = min(summary, key=lambda arm: sign * (summary[arm].mean or 0.0))
-        found = {entry.arm: entry for entry in results.comparisons if entry.against == results.baseline}
+        found = {entry.arm: entry for entry in compare_arms(results).comparisons if entry.against == results.baseline}
         for arm in results.arms:
             if _wanted(file, arm, names):
                 said = "the baseline" if arm.name == results.baseline else _said(found[arm.name], results)
@@ -166,7 +167,7 @@ def scores(file: str) -> str:
     results = read_results(RESULTS / f"{file}.json")
     quality = quality_of(results)
     costs = {arm.name: grouped(sum(arm.encoding_parameters.values())) for arm in results.arms}
-    found = {entry.arm: entry for entry in results.comparisons if entry.against == results.baseline}
+    found = {entry.arm: entry for entry in compare_arms(results).comparisons if entry.against == results.baseline}
     lines = [
         f"| encoding | {results.split} {quality.name} | against {results.baseline} | parameters of the encoding |",
         "| :--- | ---: | :--- | ---: |",

@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch, recipe_text):
     return tmp_path
 
 
-COUNTED = "2 models, 3 runs each. Nothing was trained.\n"
+COUNTED = "2 models, 1 run each. Nothing was trained.\n"
 """The last line of `compare --dry-run`."""
 
 

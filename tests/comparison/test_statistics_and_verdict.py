@@ -97,6 +97,14 @@ def test_the_first_layer_is_in_percent_and_the_second_says_how_it_was_tested():
     assert "It needs at least 6 seeds." in judged.evidence
 
 
+def test_a_pilot_names_no_best_within_a_standard_deviation():
+    level = verdict(read(example_results({"rope": 30.01, "tupe-r": 30.0}, seeds=2)))
+    assert level.sentence.startswith("tupe-r has the lowest mean masked-token perplexity")
+    assert level.status.startswith("Pilot: 2 seeds")
+    apart = verdict(read(example_results({"rope": 60.0, "tupe-r": 30.0}, seeds=2)))
+    assert apart.sentence.startswith("tupe-r is best")
+
+
 def test_three_seeds_are_tested_by_welchs_test_alone():
     judged = verdict(read(example_results({"rope": 4000.0, "tupe-r": 30.0})))
     assert judged.ties == ("rope",)

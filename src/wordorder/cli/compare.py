@@ -99,7 +99,7 @@ def compare(
         if resolved.compare is not None and not json:
             arms, seeds = len(resolved.compare.arms), len(resolved.compare.folds or resolved.compare.seeds)
             tuned = " after the trials of learning rates" if resolved.compare.tune else ""
-            print(f"{arms} models, {seeds} runs each{tuned}. Nothing was trained.", file=sys.stderr)
+            print(f"{arms} models, {seeds} run{'s' * (seeds != 1)} each{tuned}. Nothing was trained.", file=sys.stderr)
         return
     from wordorder.comparison import compare as run_comparison
 

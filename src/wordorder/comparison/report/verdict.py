@@ -107,7 +107,12 @@ class _Measure:
         return low <= other_high and other_low <= high
 
     def clear(self, best: Summary, other: Summary) -> bool:
-        """Tell whether two models differ by more than the larger standard deviation, where there is one."""
+        """Tell whether two means differ by more than the larger standard deviation, where there is one.
+
+        A median is taken as it is: one bad seed, which it does not follow, widens the standard deviation.
+        """
+        if self.statistic == "median":
+            return True
         spreads = [entry.columns[self.quality.key].std or 0.0 for entry in (best, other)]
         return abs((self.value(best) or 0.0) - (self.value(other) or 0.0)) > max(spreads)
 
