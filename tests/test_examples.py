@@ -213,7 +213,7 @@ def test_the_benchmark_of_attention_writes_what_the_pages_show(tmp_path: Path, m
     document = {"limit": "SDPA, no position", "clock": "CPU time", "machine": timing.machine(), "sections": found}
     table = publish_demo.table_of(json.loads(json.dumps(document)))
     assert "| TUPE-R |" in table
-    assert "| 128 | 1 | 1.00 |" in table
+    assert "| 128 | 1 | 1.0 |" in table
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="resident memory is read from Linux's /proc")

@@ -99,7 +99,7 @@ def test_the_first_layer_is_in_percent_and_the_second_says_how_it_was_tested():
 
 def test_a_pilot_names_no_best_within_a_standard_deviation():
     level = verdict(read(example_results({"rope": 30.01, "tupe-r": 30.0}, seeds=2)))
-    assert level.sentence.startswith("tupe-r has the lowest mean masked-token perplexity")
+    assert "has the lowest mean masked-token perplexity" in level.sentence
     assert level.status.startswith("Pilot: 2 seeds")
     apart = verdict(read(example_results({"rope": 60.0, "tupe-r": 30.0}, seeds=2)))
     assert apart.sentence.startswith("tupe-r is best")
