@@ -12,7 +12,7 @@ READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow-test check format lint types docs bench gpu pages soak fuzz wheel-test clean distclean
+.PHONY: help demo test slow-test check format lint types docs bench gpu pages soak fuzz release-check clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -31,7 +31,7 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	@touch $@
 
 demo: $(READY)  ## compare the encodings on real text, then open runs/demo/report.html
-	$(BIN)/wordorder compare recipes/demo.toml
+	$(BIN)/wordorder compare demo
 
 test: $(READY)  ## run the tests of every module, without the slow ones: five minutes on two cores
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow"
@@ -39,7 +39,7 @@ test: $(READY)  ## run the tests of every module, without the slow ones: five mi
 slow-test: $(READY)  ## run the tests that take longer: compiling, exporting, killed runs, several processes, browsers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
 
-check: test lint types slow-test wheel-test docs  ## everything that the continuous integration runs
+check: test lint types slow-test release-check docs  ## everything that the continuous integration runs
 
 format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format
@@ -53,8 +53,8 @@ lint: $(READY)  ## ruff: format and rules; then the shape of the source beside i
 types: $(READY)  ## pyright, strict on src
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-wheel-test: $(READY)  ## build the wheel and use it beside torch alone
-	$(BIN)/python .ci/wheel_test.py
+release-check: $(READY)  ## build sdist and wheel into dist/, check what they hold, use them beside torch alone and with the extras
+	$(BIN)/python .ci/release_check.py
 
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
@@ -88,6 +88,7 @@ pages: $(READY)  ## write the generated pages of docs/ anew, from the command li
 	$(BIN)/python benchmarks/publish_performance.py
 	$(BIN)/python benchmarks/publish_backends.py
 	$(BIN)/python benchmarks/publish_choice.py
+	$(BIN)/python benchmarks/publish_readme.py
 	$(BIN)/python benchmarks/publish_tutorials.py
 
 soak: $(READY)  ## kill two small trainings a hundred times each and resume them to the bit; about 10 minutes

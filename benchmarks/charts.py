@@ -11,7 +11,7 @@ from html import escape
 
 WIDTH, LABELS, RIGHT, ROW = 760, 290, 70, 24
 MARKS = {"limit": ("currentColor", "the limit, 1.00"), "ours": ("#3b8ed0", "wordorder"), "other": ("#dd8530", "others")}
-LINES = ("#3b8ed0", "#dd8530", "#5aa469", "#b26fc9")
+LINES = ("#3b8ed0", "#dd8530", "#5aa469", "#b26fc9", "#d0504a", "#8c7a5b", "#7f8c8d")
 
 
 def ratios(title: str, rows: Sequence[tuple[str, str, float, float, float]]) -> str:
@@ -44,9 +44,18 @@ def ratios(title: str, rows: Sequence[tuple[str, str, float, float, float]]) -> 
 
 
 def lines(
-    title: str, series: Mapping[str, Sequence[tuple[float, float]]], *, across: str, up: str, logarithmic: bool
+    title: str,
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    across: str,
+    up: str,
+    logarithmic: bool,
+    ticks: Sequence[float] = (),
 ) -> str:
-    """A line for each series of points (x, y), named at its end; the y axis begins at 0 where it is not logarithmic."""
+    """A line for each series of points (x, y), named at its end; the y axis begins at 0 where it is not logarithmic.
+
+    Every x of a point is written below the axis, or `ticks`.
+    """
     height, left, right, top, bottom = 300, 60, WIDTH - 200, 50, 250
     points = [point for line in series.values() for point in line]
     xs, ys = [x for x, _ in points], [y for _, y in points]
@@ -61,18 +70,24 @@ def lines(
 
     parts = [_text(0, 16, title, bold=True), _text(0, 40, up)]
     parts.append(_text((left + right) / 2, height - 4, across, anchor="middle"))
-    for x in sorted(set(xs)):
+    for x in ticks or sorted(set(xs)):
         parts.append(_text(across_at(x), bottom + 20, f"{x:,.0f}", anchor="middle"))
     for tick in _ticks(y_least, y_most) if logarithmic else _even(y_most):
         parts.append(_line(left, up_at(tick), right, up_at(tick), opacity=0.2))
         parts.append(_text(left - 8, up_at(tick) + 4, f"{tick:g}", anchor="end"))
-    ends = _apart([up_at(line[-1][1]) for line in series.values()])
+    ends = _apart([up_at(line[-1][1]) for line in series.values()], most=bottom)
     for (name, line), colour, end in zip(series.items(), LINES, ends, strict=False):
         path = " ".join(f"{across_at(x):.1f},{up_at(y):.1f}" for x, y in line)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
         parts += [f'<circle cx="{across_at(x):.1f}" cy="{up_at(y):.1f}" r="3.5" fill="{colour}"/>' for x, y in line]
-        parts.append(_text(right + 10, end + 4, name))
+        parts.append(_line(right + 8, end, right + 22, end, colour=colour, width=3))
+        parts.append(_text(right + 28, end + 4, name))
     return _svg(title, height, parts)
+
+
+def as_image(svg: str, colour: str) -> str:
+    """The chart as a file of its own, which has no page to take its text's colour and font from."""
+    return svg.replace("currentColor", colour).replace("font-family:inherit", "font-family:system-ui,sans-serif") + "\n"
 
 
 def _legend(kinds: Mapping[str, object]) -> list[str]:
@@ -109,12 +124,15 @@ def _even(most: float) -> list[float]:
     return [step * number for number in range(int(most / step) + 1)]
 
 
-def _apart(places: Sequence[float], gap: float = 16) -> list[float]:
-    """The same heights, moved down where two names would overlap."""
+def _apart(places: Sequence[float], gap: float = 16, most: float = math.inf) -> list[float]:
+    """The same heights, moved down where two names would overlap, and up again where that leads below `most`."""
     moved = dict[int, float]()
-    last = -math.inf
-    for index in sorted(range(len(places)), key=lambda index: places[index]):
+    order, last = sorted(range(len(places)), key=lambda index: places[index]), -math.inf
+    for index in order:
         last = moved[index] = max(places[index], last + gap)
+    for index in reversed(order):
+        most = moved[index] = min(moved[index], most)
+        most -= gap
     return [moved[index] for index in range(len(places))]
 
 

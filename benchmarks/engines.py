@@ -23,9 +23,10 @@ from wordorder.comparison.engines.ray import RayEngine
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run
 from wordorder.training import read_recipe
+from wordorder.training.recipe.packaged import find_recipe
 
 AT_ONCE = 2
-RECIPE = Path(__file__).parents[1] / "recipes" / "demo.toml"
+RECIPE = find_recipe("demo")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,7 +186,7 @@ def tuning(device: Any, dry: bool, write: Write) -> dict[str, Any]:
 
 
 def training(device: Any, dry: bool, write: Write) -> dict[str, Any]:
-    """Train the arms of recipes/demo.toml to restore masked letters, and count steps per second.
+    """Train the arms of the recipe demo to restore masked letters, and count steps per second.
 
     The demo's sizes, rates and number of steps; a plain loop, since `wordorder compare` needs packages and a corpus
     that may be missing here. So its losses are not those of the demo.
@@ -197,7 +197,7 @@ def training(device: Any, dry: bool, write: Write) -> dict[str, Any]:
 
     import wordorder
 
-    recipe = tomllib.loads((ROOT / "recipes" / "demo.toml").read_text("utf-8"))
+    recipe = tomllib.loads((ROOT / "src" / "wordorder" / "recipes" / "demo.toml").read_text("utf-8"))
     sizes, options, length = recipe["model"], recipe["training"], recipe["data"]["length"]
     text = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md"))).lower()
     letters = {letter: index for index, letter in enumerate(sorted(set(text)))}

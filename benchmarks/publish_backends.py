@@ -1,4 +1,4 @@
-"""Write what the compiler says of the kernels, and what a GPU measured, into docs/backends.md.
+"""Write the compiler's findings about the kernels, and a GPU's measurements, into docs/backends.md.
 
     python -m tools.kernels --json benchmarks/results/kernels.json    # needs Triton, and no GPU
     make gpu                                                          # needs a GPU; writes gpu-*.json beside it
@@ -17,37 +17,41 @@ from publish_demo import RESULTS, ROOT, put
 PAGE = ROOT / "docs" / "backends.md"
 STEPS = ("tests", "attention", "tuning", "training")
 NOT_YET = (
-    "No GPU has run it yet. On a CPU the outputs of `flex` were compared with the slow reference, and the Triton"
-    " kernels in Triton's interpreter, gradients included. Nothing is claimed about speed."
+    "No GPU has run them, and their speed is unknown. The tests compare the outputs of `flex` on a CPU with the"
+    " reference, and the Triton kernels, with gradients, in Triton's interpreter."
 )
+GPUS = {"sm_80": "A100", "sm_86": "RTX 30", "sm_90": "H100", "sm_100": "B200", "gfx942": "MI300"}
 
 
 def kernels_table(results: dict[str, Any]) -> str:
-    """One row a kernel, one column a target: registers, shared memory, tensor cores, and what spills if anything."""
-    limits = {name: limit / 1024 for name, limit in results["shared_limits"].items()}
-    lines = ["| Kernel | " + " | ".join(f"{name} (at most {limit:.0f} KiB)" for name, limit in limits.items()) + " |"]
-    lines.append("| :--- |" + " :--- |" * len(limits))
-    cells: dict[str, dict[str, str]] = {}
-    for row in results["rows"]:
-        parts = [f"{row['blocks']}"] if row["blocks"] else []
-        parts += [f"{row['registers']} registers"]
-        parts += [f"{row['shared'] / 1024:.0f} KiB"] if row["shared"] else []
-        parts += [f"`{name}`" for name in row["matrix"]]
-        parts += [f"spills {row['spills']} bytes around loops"] if row["spills"] and not row["inside"] else []
-        parts += [f"**spills {row['spills']}, {row['inside']} times in a loop**"] if row["inside"] else []
-        cells.setdefault(row["kernel"], {})[row["target"]] = ", ".join(parts)
-    lines += [
-        f"| {name} | " + " | ".join(row.get(target, "") for target in limits) + " |" for name, row in cells.items()
-    ]
-    spilling, total = sum(bool(row["inside"]) for row in results["rows"]), len(results["rows"])
+    """Return a row for each target: registers, shared memory, tensor cores and spills over all its kernels."""
+    heads = ["GPU", "Kernels", "Registers of a thread", "Shared memory of a block", "Tensor cores"]
+    heads.append("Spills around loops")
+    lines = [f"| {' | '.join(heads)} |", "| :--- | ---: | ---: | :--- | :--- | :--- |"]
+    for target, limit in results["shared_limits"].items():
+        rows = [row for row in results["rows"] if row["target"] == target]
+        spills = [row["spills"] for row in rows if row["spills"] and not row["inside"]]
+        instructions = sorted({name for row in rows for name in row["matrix"]})
+        cells = [
+            f"{GPUS[target]} ({target})" if target in GPUS else target,
+            str(len(rows)),
+            f"up to {max(row['registers'] for row in rows)}",
+            f"up to {max(row['shared'] for row in rows) / 1024:.0f} of {limit / 1024:.0f} KiB",
+            ", ".join(f"`{name}`" for name in instructions),
+            f"{len(spills)} of {len(rows)}, up to {max(spills):,} bytes" if spills else "none",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    inside = [row for row in results["rows"] if row["inside"]]
+    named = "".join(f"\n- {row['kernel']}, {row['target']}: **{row['spills']} bytes**" for row in inside)
+    found = f"{len(inside) or 'None'} of {len(results['rows'])} spill registers in an inner loop" + ":" * bool(inside)
     return "\n".join(lines) + (
-        f"\n\nCompiled by triton {results['compiler']['triton']} without a GPU: registers of a thread, shared memory of"
-        f" a block, instructions of tensor cores. {spilling or 'None'} of {total} spill registers in an inner loop."
+        f"\n\nCompiled by triton {results['compiler']['triton']}; `benchmarks/results/kernels.json` has every kernel."
+        f" {found}{'' if inside else '.'}{chr(10) * bool(inside)}{named}"
     )
 
 
 def gpu_section(found: Mapping[str, dict[str, Any]]) -> str:
-    """What the steps of `make gpu` found, each where it is there."""
+    """Return what the steps of `make gpu` found."""
     if not found:
         return NOT_YET
     if any(results["dry"] for results in found.values()):
@@ -57,13 +61,13 @@ def gpu_section(found: Mapping[str, dict[str, Any]]) -> str:
 
 
 def where(results: Mapping[str, Any]) -> str:
-    """Say where and with what it was measured, and whether it was stopped."""
+    """Return where and with what it was measured, and whether it was stopped."""
     packages = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     return f"{results['gpu']['name']}, {packages}.{'' if results['finished'] else ' Stopped at its time limit.'}"
 
 
 def tests_of(results: dict[str, Any]) -> str:
-    """Counts of the tests that need a GPU."""
+    """Return the counts of the tests that need a GPU."""
     counts = results.get("tests", {})
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "not run"
     failed = "".join(f"\n- {name}" for name in results["failed"])
@@ -71,7 +75,7 @@ def tests_of(results: dict[str, Any]) -> str:
 
 
 def attention_of(results: dict[str, Any]) -> str:
-    """Shares of FlashAttention's throughput, the goals, and memory."""
+    """Return shares of FlashAttention's throughput, the goals, and memory."""
     lines = ["| Forward and backward | | Share | Quartiles | ms | TFLOP/s |", "| :--- | :--- |" + " ---: |" * 4]
     for section, rows in results["sections"].items():
         for name, row in rows.items():
@@ -102,8 +106,8 @@ def attention_of(results: dict[str, Any]) -> str:
 
 
 def training_of(results: dict[str, Any]) -> str:
-    """Steps per second of the demo's arms."""
-    lines = ["| Arm of the demo, bfloat16 | Steps per second |", "| :--- | ---: |"]
+    """Return steps per second of the demo by encoding."""
+    lines = ["| Encoding of the demo, bfloat16 | Steps per second |", "| :--- | ---: |"]
     lines += [f"| {name} | {row['steps_per_second']:.0f} |" for name, row in results["arms"].items()]
     return "\n".join(lines) + f"\n\n{where(results)}"
 
@@ -118,7 +122,7 @@ def gpu_results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 
 def page_of(text: str) -> str:
-    """The page with both parts as the files have them."""
+    """Return the page with both parts as the files have them."""
     kernels = json.loads((RESULTS / "kernels.json").read_text(encoding="utf-8"))
     return put(put(text, "kernels", kernels_table(kernels)), "gpu", gpu_section(gpu_results()))
 

@@ -1,153 +1,146 @@
-"""Write the tables and the advice of docs/choose.md from committed results.
+"""Write the tables of docs/choose.md from committed results.
 
     python benchmarks/publish_choice.py
 
-The prose of the page stays; what stands between its markers is made anew. The rules of the advice are in
-`choice_rules.py` and, in words, on the page; a test holds the page to the files.
+The prose of the page stays; what is between its markers is made anew, by the rules in `choice_rules.py`.
 """
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
-from choice_rules import MARGIN, advice, dearer, lengths, listed, refusing, tested
+from choice_rules import (
+    HOLDS,
+    SLOWER,
+    Standing,
+    beats_control,
+    control_of,
+    growth,
+    lengths,
+    listed,
+    standing_of,
+)
 from publish_demo import RESULTS, ROOT, put
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.differences import in_short, places_of
-from wordorder.comparison.report.numbers import grouped, significant, with_spread
-from wordorder.comparison.report.table import encoding_parameters, matched
-from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.report.numbers import significant
 from wordorder.comparison.results_file import Results, read_results
-from wordorder.comparison.statistics.significance import between
-from wordorder.comparison.statistics.summary import baseline_of, repeats
+from wordorder.comparison.statistics.summary import repeats
+from wordorder.encodings import CATALOG
 
 PAGE = ROOT / "docs" / "choose.md"
 
-TASKS: dict[str, tuple[str, str, str]] = {
-    "masked-letters": ("Masked letters", "compare-mlm", "comparisons.md"),
-    "masked-letters-survey": ("Masked letters, positions on embeddings too", "demo", "results.md"),
-    "masked-letters-late": ("Masked letters, trained for longer", "demo-long", "results.md"),
-    "masked-words": ("Masked words", "pretraining", "results.md"),
-    "causal-letters": ("Causal letters", "compare-clm", "comparisons.md"),
-    "questions": ("Questions by kind", "compare-classification", "comparisons.md"),
-    "dating": ("Dating a speech", "century", "results.md"),
-    "memory-letters": ("Memories at equal history", "compare-memory", "comparisons.md"),
-    "memory-words": ("Memories on top of equal segments", "memory-wikitext", "language-models.md"),
-    "documents": ("Long texts piece by piece", "compare-documents", "comparisons.md"),
-    "translation": ("Translation", "translation", "translation.md"),
-    "commands": ("Commands longer than in training", "compare-translation", "comparisons.md"),
+SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
+    ("an encoder, masked LM", "demo-long", 1, "results.md#masked-letters"),
+    ("an encoder that reads longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
+    ("a decoder, causal LM", "compare-clm", 1, "comparisons.md#causal-letters-equal-flops"),
+    ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
+    ("a short-text classifier", "compare-classification", 1, "comparisons.md#questions-by-kind-equal-parameters"),
+    ("a classifier by relative position, longer texts", "n-back", 1, "comparisons.md#tasks-with-a-known-answer"),
+    ("a classifier without attention, by word order", "order-binding", 1, "complex-order.md#measured-results"),
+    (
+        "sequence to sequence, longer outputs than in training",
+        "compare-translation",
+        1,
+        "comparisons.md#commands-longer-than-in-training",
+    ),
+)
+"""What is trained, the results file, how many times longer its texts are than in training, and its section."""
+
+WITHOUT: dict[str, tuple[str, str]] = {
+    "compare-memory": ("Memory, letters", "comparisons.md"),
+    "memory-wikitext": ("Memory, words", "language-models.md"),
+    "compare-documents": ("Memory, long reviews", "comparisons.md"),
+    "century": ("Dating a speech", "results.md"),
+    "pretraining": ("Masked words", "results.md"),
+    "translation": ("Translation", "translation.md"),
 }
-"""Marker -> title, the results file, and the page that has the whole table."""
+"""Results files that may give no recommendation -> title and page."""
 
 
 def results_of(name: str) -> Results:
-    """The results of one committed comparison."""
+    """Read the results of one committed comparison."""
     return read_results(RESULTS / f"{name}.json")
 
 
-def steps_by_network() -> dict[str, dict[str, Any]]:
-    """Ratios of the time of a training step to that of one without positions, by network and encoding."""
-    return json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))["networks"]
+def time_of(encoding: str, network: str = "encoder") -> float | None:
+    """Return the median time of a training step over that without positions, where it was measured."""
+    networks: dict[str, dict[str, Any]] = json.loads((RESULTS / "encodings.json").read_text("utf-8"))["networks"]
+    row = networks[network].get(encoding)
+    return None if row is None else row["ratio"]
 
 
-def task_table(results: Results) -> str:
-    """A row for each arm, best first: quality, claim, longer texts, parameters, time."""
-    quality, statistic, baseline = quality_of(results), results.statistic, str(baseline_of(results))
-    found, arms = tested(results).comparisons, {arm.name: arm for arm in results.arms}
-    xs, means = lengths(results)
-    head = ["Arm", f"{results.split} {quality.name}", f"against {baseline}"]
-    head += [f"at {', '.join(f'×{x / xs[0]:.0f}' for x in xs[1:])} the length"] if xs else []
-    times = times_of(results)
-    head += ["parameters for word order", *(["time of a training step"] if times else [])]
-    lines = ["| " + " | ".join(head) + " |", "| :--- |" + " ---: |" * (len(head) - 1)]
-    places = places_of(results.having(comparisons=found))
-    for entry in ranked(results):
-        name = entry.arm
-        encoding = str(arms[name].encoding)
-        cells = [name if encoding == name else f"{name} (`{encoding}`)"]
-        cells += [with_spread(entry.columns.get(quality.key), quality.digits, statistic)]
-        pair = between(found, name, baseline)
-        cells.append("the baseline" if name == baseline else in_short(pair, places) if pair else "not tested")
-        longer = [significant(mean, 3) for mean in means.get(name, [])[1:] if mean is not None]
-        cells += ["refused" if name in refusing(results) else ", ".join(longer)] if xs else []
-        cells += [grouped(encoding_parameters(arms[name])), *([times[name]] if times else [])]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+def times_of(results: Results) -> dict[str, float]:
+    """Return the times of a training step by model, where they were measured."""
+    network = "decoder" if results.recipe.model.as_json().get("network") == "decoder" else "encoder"
+    found = {arm.name: time_of(str(arm.encoding), network) for arm in results.arms}
+    return {name: time for name, time in found.items() if time is not None}
 
 
-def time_of(encoding: str, network: str = "encoder") -> str:
-    """Ratio of a training step to one without positions, where it was measured."""
-    row = steps_by_network()[network].get(encoding)
-    if row is None:
-        return ""
-    low, high = row["ratio_quartiles"]
-    return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
-
-
-def times_of(results: Results) -> dict[str, str]:
-    """By arm; none for a comparison of memories, which cost something else than encodings do."""
-    model = results.recipe.model.as_json()
-    memories = {arm.overrides.get("model.memory", model.get("memory", "none")) for arm in results.arms}
-    if memories != {"none"}:
-        return {}
-    network = "encoder" if model.get("network", "encoder") != "decoder" else "decoder"
-    return {arm.name: time_of(str(arm.encoding), network) for arm in results.arms}
-
-
-def size_of(results: Results) -> str:
-    """At which size, for how long, on how many seeds: what the numbers are about."""
-    model, training = results.recipe.model.as_json(), results.recipe.training.as_json()
+def because(results: Results, found: Standing, times: float) -> str:
+    """Say what the best model reached, and how far it is from the control."""
+    quality, control = quality_of(results), control_of(results)
+    steps = max(row.steps for row in results.rows if row.steps)
     of, count = repeats(results)
-    what = (
-        f"{model.get('num_hidden_layers', 1)} layers of width {model['hidden_size']}" if "hidden_size" in model else ""
-    )
-    total = [arm.parameters["total"] for arm in results.arms]
-    sizes = f"{min(total):,} to {max(total):,} parameters" if min(total) < max(total) else f"{total[0]:,} parameters"
-    steps = f"{training['max_steps']:,} steps" if training.get("max_steps", -1) > 0 else ""
-    epochs = f"{training['num_train_epochs']:g} epochs" if not steps and training.get("num_train_epochs") else ""
-    rates = "its best of several learning rates each" if results.planned.rates else "fixed learning rates"
-    parts = [what, sizes, steps or epochs, f"{count} {of}{'s' * (count > 1)}", rates]
-    where = str(results.recipe.data.source).split("/")[0]
-    return f"Measured with {', '.join(part for part in parts if part)}; data {where}. {matched(results)}".strip()
+    if found.perplexity:
+        score = f"perplexity {significant(found.means[found.best], 3)}"
+        than = 1 - found.means[found.best] / found.means[control] if control in found.means else None
+        gap = f", {than:.0%} below `{control}`" if than is not None else ""
+    else:
+        score = f"{quality.name} {found.means[found.best]:.1%}"
+        gap = f", `{control}` {found.means[control]:.1%}" if control in found.means else ""
+    length = f" at {times:g}× the length" if times != 1 else ""
+    return f"{score}{length}{gap} ({steps:,} steps, {count} {of}s)"
 
 
-def task_block(name: str) -> str:
-    """Table and size of one task."""
-    _, file, page = TASKS[name]
+def beware(results: Results, found: Standing, times: float) -> str:
+    """List what a recommended model cannot do, or costs."""
+    named = (found.best, *found.beside)
+    encodings = {arm.name: str(arm.encoding) for arm in results.arms}
+    bounded = [name for name in named if encodings[name] in CATALOG and CATALOG[encodings[name]].bounded]
+    said = [f"{listed(bounded)}: no texts beyond `max_positions`"] if bounded else []
+    if times == 1:
+        grows = [f"`{name}` {ratio:.1f}×" for name, ratio in growth(results).items() if name in named and ratio > HOLDS]
+        xs, _ = lengths(results)
+        said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
+    slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
+    said += [f"training time: {', '.join(slow)}"] if slow else []
+    return "; ".join(said)
+
+
+def decision_table() -> str:
+    """Write what to take for each situation, then what has no recommendation."""
+    lines = ["| You train | Take | Because | Beware |", "| :--- | :--- | :--- | :--- |"]
+    for situation, file, times, section in SITUATIONS:
+        results = results_of(file)
+        found = standing_of(results, times)
+        assert found is not None, f"{file}: fewer than three seeds"
+        take, why, care = listed((found.best, *found.beside), "or"), because(results, found, times), ""
+        if beats_control(results, found):
+            care = beware(results, found, times)
+        else:
+            take = "the cheapest"
+            why = f"no model is significantly better than `{control_of(results)}`: {why}"
+        lines.append(f"| [{situation}]({section}) | {take} | {why} | {care} |")
+    return "\n".join([*lines, "", "No recommendation:", "", *map(without_recommendation, WITHOUT)])
+
+
+def without_recommendation(file: str) -> str:
+    """Say why a results file gives no recommendation."""
+    title, page = WITHOUT[file]
     results = results_of(file)
-    return f"{task_table(results)}\n\n{size_of(results)} [The whole table]({page})."
-
-
-def in_short_list() -> str:
-    """The advice of every task, and what time says."""
-    lines = [
-        f"- **[{title}](#{title.lower().replace(',', '').replace(' ', '-')}).** {' '.join(advice(results_of(file)))}"
-        for title, file, _ in TASKS.values()
-    ]
-    for network, rows in steps_by_network().items():
-        slower, level = dearer(rows)
-        longer = [f"{name} ({100 * share:.2g}%)" for name, share in sorted(slower.items(), key=lambda pair: -pair[1])]
-        lines.append(
-            f"- **Time, {network}s.** A step of training is longer than without positions by more than {MARGIN:.0%} "
-            f"with {listed(longer)}; by less, or not, with {listed(level)}."
-        )
-    return "\n".join(lines)
-
-
-def blocks() -> dict[str, str]:
-    """Marker -> what stands there."""
-    return {"advice": in_short_list(), **{name: task_block(name) for name in TASKS}}
+    found, (of, count) = standing_of(results), repeats(results)
+    if found is None:
+        why = f"{count} {of}{'s' * (count > 1)} per model, too few to test"
+    else:
+        assert not beats_control(results, found), f"{file} has a recommendation now; give it a row"
+        why = f"no model is significantly better than `{control_of(results)}`"
+    return f"- [{title}]({page}): {why}."
 
 
 def page_of(text: str) -> str:
-    """The page with every block as the files have it."""
-    known = blocks()
-    for name in re.findall(r"<!-- ([a-z-]+)-table -->", text):
-        text = put(text, name, known[name])
-    return text
+    """Return the page with its table as the files have it."""
+    return put(text, "decision", decision_table())
 
 
 if __name__ == "__main__":
-    Path(PAGE).write_text(page_of(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,9 +1,9 @@
 """Put measured classification results beside the paper's into the docs: nothing in those tables is typed by hand.
 
-    wordorder compare recipes/complex_order_classification.toml
-    wordorder compare recipes/complex_order_sst2.toml
-    wordorder compare recipes/complex_order_mr.toml
-    wordorder compare recipes/complex_order_ablation.toml
+    wordorder compare complex_order_classification
+    wordorder compare complex_order_sst2
+    wordorder compare complex_order_mr
+    wordorder compare complex_order_ablation
     python benchmarks/publish_classification.py runs/complex_order_*
 
 writes `benchmarks/results/classification.json` (of each comparison what the tables need, and every row), the tables and
@@ -15,13 +15,12 @@ the docs to the committed JSON.
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.report.figures import COSTS, draw_costs
-from wordorder.comparison.report.numbers import MISSING, grouped, with_spread
-from wordorder.comparison.report.table import lines
+from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Results, parse_results
 from wordorder.comparison.statistics.summary import repeats
 
@@ -69,40 +68,30 @@ def published_of(content: Mapping[str, Any]) -> Published:
 
 
 def comparison_of(published: Published, paper: Mapping[str, Any]) -> str:
-    """The table: an arm a line, measured beside the paper for each set, then what the arm costs on the first set."""
+    """The table: a model a line, for each set the measured accuracy and in parentheses the paper's."""
     sets = [name for name in SETS if name in published]
-    arms = list(dict.fromkeys(arm.name for name in sets for arm in published[name].arms))
-    head = ["Arm"]
-    for name in sets:
-        title = NAMES.get(SETS[name], SETS[name])
-        mark = ", optimistic" if published[name].optimistic else ""
-        head += [f"{title}{mark}", f"{title}, paper"]
-    first = NAMES.get(SETS[sets[0]], SETS[sets[0]])
-    head += [f"Parameters ({first})", "kFLOP per token"]
-    rows = [head, [":---", *(["---:"] * (len(head) - 1))]]
-    for arm in arms:
-        cells = [arm]
-        for name in sets:
-            cells += [_measured(published[name], arm), _papers(paper, arm, SETS[name])]
-        entry = next((found for found in published[sets[0]].arms if found.name == arm), None)
-        known = entry is not None and entry.parameters
-        cells += [grouped(entry.total_parameters), grouped(entry.flops_per_token / 1e3)] if known else ["", ""]
-        rows.append(cells)
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    said = [f"{NAMES.get(SETS[name], SETS[name])}: {_about(published[name])}." for name in sets]
-    return "\n\n".join([table, " ".join(["Test accuracy.", *said]), f"Paper: {paper['source']}.", _machine(published)])
+    marks = {name: ", optimistic" if published[name].optimistic else "" for name in sets}
+    rows = [
+        [model, *(f"{_measured(published[name], model)}{_papers(paper, model, SETS[name])}" for name in sets)]
+        for model in dict.fromkeys(arm.name for name in sets for arm in published[name].arms)
+    ]
+    table = _table(["Model", *(f"{_title(name)}{marks[name]}" for name in sets)], rows)
+    said = [f"{_title(name)}: {_about(published[name])}." for name in sets]
+    spreads = [entry.columns["accuracy"].std for name in sets for entry in published[name].summary]
+    widest = f"Standard deviations are at most {max(filter(None, spreads)):.3f}."
+    return "\n\n".join([table, " ".join([f"Test accuracy; in parentheses {paper['source']}.", *said, widest])])
 
 
 def ablation_of(published: Published, paper: Mapping[str, Any]) -> str:
-    """The ablation: parameters and accuracy, measured and the paper's."""
+    """The ablation: accuracy, and in parentheses the paper's."""
     results, theirs = published[ABLATION], paper["ablation"]
-    rows = [["Arm", "Parameters", "Accuracy", "Parameters, paper", "Accuracy, paper"], [":---", *["---:"] * 4]]
+    rows: list[list[str]] = []
     for arm in results.arms:
-        size, accuracy = theirs["rows"].get(arm.name, (None, None))
-        printed = [MISSING if size is None else f"{size:g} M", MISSING if accuracy is None else f"{accuracy:.3f}"]
-        rows.append([arm.name, grouped(arm.total_parameters), _measured(results, arm.name), *printed])
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{table}\n\nTest accuracy on SST-2: {_about(results)}. Paper: {theirs['source']}."
+        _, accuracy = theirs["rows"].get(arm.name, (None, None))
+        printed = "" if accuracy is None else f" ({accuracy:.3f})"
+        rows.append([arm.name, f"{_measured(results, arm.name)}{printed}"])
+    table = _table(["Variant", "Accuracy"], rows)
+    return f"{table}\n\nTest accuracy on SST-2: {_about(results)}. In parentheses {theirs['source']}."
 
 
 def table_of(name: str, published: Published, paper: Mapping[str, Any]) -> str:
@@ -132,7 +121,7 @@ def draw(published: Published, path: Path) -> None:
     figure = Figure(figsize=(9.6, 3.2 * len(sets) + 0.8), layout="constrained")
     for line, name in zip(figure.subplots(len(sets), len(COSTS), squeeze=False, sharey="row"), sets, strict=True):
         draw_costs(published[name], dict(zip(COSTS, line, strict=True)), _style)
-        line[0].set_title(NAMES.get(SETS[name], SETS[name]), loc="left", fontsize="medium")
+        line[0].set_title(_title(name), loc="left", fontsize="medium")
         line[1].set_ylabel("")
     marks = [Line2D([], [], linestyle="none", marker="o", color=colour, label=name) for name, colour in COLOURS.items()]
     marks += [Line2D([], [], linestyle="none", marker=m, color="#57606a", label=name) for name, m in MARKERS.items()]
@@ -146,26 +135,30 @@ def _style(arm: str) -> dict[str, Any]:
     return {"color": COLOURS.get(encoding, "#57606a"), "marker": MARKERS.get(network, "x")}
 
 
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = [":---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
+
+
+def _title(name: str) -> str:
+    return NAMES.get(SETS[name], SETS[name])
+
+
 def _measured(results: Results, arm: str) -> str:
-    entry = next((entry for entry, _ in lines(results) if entry.arm == arm), None)
-    return with_spread(None if entry is None else entry.columns.get("accuracy"), 3)
+    found = next((entry.columns.get("accuracy") for entry in results.summary if entry.arm == arm), None)
+    return MISSING if found is None or found.mean is None else f"{found.mean:.3f}"
 
 
 def _papers(paper: Mapping[str, Any], arm: str, column: str) -> str:
     row = paper["rows"].get(paper["arms"].get(arm, ""))
-    return MISSING if row is None else f"{row[paper['columns'].index(column)]:.3f}"
+    return "" if row is None else f" ({row[paper['columns'].index(column)]:.3f})"
 
 
 def _about(results: Results) -> str:
     of, count = repeats(results)
     folds = f" of {results.recipe.data.folds} (cross-validation)" if of == "fold" else ""
     done = "" if results.complete else f", {len(results.rows)} of {results.planned.runs} runs"
-    return f"mean ± standard deviation over {count} {of}s{folds}, protocol {results.protocol}{done}"
-
-
-def _machine(published: Published) -> str:
-    machine = next(iter(published.values())).environment
-    return f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
+    return f"mean of {count} {of}s{folds}, protocol {results.protocol}{done}"
 
 
 def main() -> None:

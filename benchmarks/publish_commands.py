@@ -4,10 +4,11 @@
 
 The prose of the page stays; what stands between `<!-- commands -->` and `<!-- /commands -->` is made anew from the
 signatures and docstrings that `wordorder COMMAND --help` shows too. A test holds the page to them. Only public names of
-typer are read: its parsed commands change with every version.
+typer are read: its parsed commands change with every version. The table that `wordorder list` reads is written too.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,18 +18,40 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from typer.models import ArgumentInfo, OptionInfo
 
 from wordorder.cli.app import app
+from wordorder.cli.catalogue.entries import FILE, computed
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
-NAMES = {int: "integer", float: "number", str: "text", Path: "path"}
+SHARED = {
+    "RECIPE": "A recipe's file, or one of `wordorder recipes`, such as demo.",
+    "MODEL_DIR": "A folder with a model and its tokenizer.",
+    "--dry-run": "Check the recipe, print it resolved, and stop.",
+    "--json": "Print the result as JSON on stdout, and nothing else there.",
+    "--set SECTION.KEY=VALUE": "Override one value of the recipe; may be repeated.",
+}
+"""Arguments and options that several commands have, shown once."""
+GUIDES = {
+    "aggregate": "[Several tasks](statistics.md#over-several-tasks)",
+    "compare": "[Fair comparisons](fair.md), [More seeds and encodings](#more-seeds-and-encodings)",
+    "convert": "[Convert checkpoints](convert.md)",
+    "data": "[Data at scale](data.md)",
+    "evaluate": "[Language models with memory](language-models.md)",
+    "generate": "[Generation](generation.md)",
+    "inspect": "[Inspect a model](inspect.md)",
+    "train": "[Recipes](recipes.md), [Stop and resume](resume.md)",
+}
+"""Pages that say more about a command."""
 
 
 def reference() -> str:
-    """All commands in the order of `wordorder --help`, and the options of the program itself."""
+    """All commands in the order of `wordorder --help`, and the options that they share."""
     assert app.registered_callback is not None
     assert app.registered_callback.callback is not None
-    parts = [command_of(str(command.name), command.callback) for command in app.registered_commands if command.callback]
-    own = rows_of(app.registered_callback.callback)
-    return "\n\n".join([*parts, f"### Before any command\n\n{table(own)}"])
+    commands = [(str(command.name), command.callback) for command in app.registered_commands if command.callback]
+    shared = [f"- `{name}`: {meaning}" for name, meaning in SHARED.items()]
+    options = "\n".join([listed(rows_of(app.registered_callback.callback)), *shared])
+    return "\n\n".join(
+        [f"### Shared arguments and options\n\n{options}", *(command_of(*command) for command in commands)]
+    )
 
 
 def command_of(name: str, function: Callable[..., object]) -> str:
@@ -39,8 +62,11 @@ def command_of(name: str, function: Callable[..., object]) -> str:
         for row in rows_of(function)
         if row["positional"]
     ]
-    usage = " ".join(["wordorder", name, *arguments, "[OPTIONS]"])
-    parts = [f"### {name}", f"`{usage}`", about, f"```bash\n{example}\n```", *rest, table(rows_of(function))]
+    usage = " ".join(["wordorder", name, *arguments])
+    rows = [row for row in rows_of(function) if row["name"] not in SHARED]
+    options = listed(rows) if rows else ""
+    guide = f"See {GUIDES[name]}." if name in GUIDES else ""
+    parts = [f"### {name}", f"`{usage}`: {about}", f"```bash\n{example}\n```", *rest, options, guide]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -96,38 +122,38 @@ def declared(name: str, kind: object, info: OptionInfo) -> str:
 
 
 def type_of(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
-    """A type in words: its limits or choices, and whether it may be repeated."""
+    """The limits or choices of a type; nothing for a flag, text or path without them."""
     inner = [part for part in get_args(kind) if part is not type(None)]
     if get_origin(kind) in (Union, UnionType) and len(inner) == 1:
         return type_of(inner[0], info)
     if get_origin(kind) is list:
-        again = "any number" if isinstance(info, ArgumentInfo) else "may be repeated"
-        return f"{type_of(inner[0], info)}; {again}"
+        return type_of(inner[0], info)
     if kind is bool:
-        return "flag"
+        return ""
+    if get_origin(kind) is Literal and "|" in (info.metavar or ""):
+        return ""  # the name of the value lists them
     if get_origin(kind) is Literal:
         return ", ".join(f"`{choice}`" for choice in inner)
-    limits = [f"at least {info.min:g}" if info.min is not None else "", f"at most {info.max:g}" if info.max else ""]
-    return ", ".join([NAMES[kind], *(limit for limit in limits if limit)])
+    limits = (f"≥ {info.min:g}" if info.min is not None else "", f"≤ {info.max:g}" if info.max is not None else "")
+    return ", ".join(limit for limit in limits if limit)
 
 
 def default_of(default: object, positional: bool) -> str:
-    """A default as it would be written; required and absent ones are told apart."""
+    """A default as it would be written; nothing for flags that are off, and for options that are left out."""
     if default is inspect.Parameter.empty:
-        return "required"
+        return "required" if positional else "must be given"
     if default is None or default is False:
-        return "" if positional or default is None else "off"
-    if default is True:
-        return "on"
-    return f"`{default}`"
+        return ""
+    return "on by default" if default is True else f"default `{default}`"
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """A markdown table of arguments, then options."""
-    lines = ["| argument or option | type | default | meaning |", "| --- | --- | --- | --- |"]
+def listed(rows: list[dict[str, Any]]) -> str:
+    """A markdown list of arguments, then options: the meaning, and in brackets limits, choices and default."""
+    lines: list[str] = []
     for row in rows:
-        cells = [f"`{row['name']}`", row["type"], row["default"], row["help"]]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        default = "" if row["default"] == "required" else row["default"]
+        facts = "; ".join(part for part in (row["type"], default) if part)
+        lines.append(f"- `{row['name']}`: {row['help']}{f' ({facts})' if facts else ''}")
     return "\n".join(lines)
 
 
@@ -137,5 +163,11 @@ def put(page: str) -> str:
     return re.sub(pattern, lambda found: f"{found[1]}\n{reference()}\n\n{found[2]}", page, flags=re.DOTALL)
 
 
+def listing() -> str:
+    """What `wordorder list --json` prints, computed anew."""
+    return json.dumps(computed(), indent=1) + "\n"
+
+
 if __name__ == "__main__":
+    FILE.write_text(listing(), encoding="utf-8")
     PAGE.write_text(put(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -2,55 +2,51 @@
 
     python benchmarks/publish_cost.py
 
-counts the arms of recipes/complex_order_cost.toml, writes `benchmarks/results/cost.json` and the table between its
+counts the arms of the recipe complex_order_cost, writes `benchmarks/results/cost.json` and the table between its
 markers. A test holds the page to the committed JSON.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 from publish_demo import RESULTS, ROOT, put
 
 PAGE = ROOT / "docs" / "cost.md"
-RECIPE = Path("recipes/complex_order_cost.toml")
-MIB = 2**20
+RECIPE = "complex_order_cost"
 
 
 def counted() -> dict[str, Any]:
-    """The cost of every arm, as the command prints it with --json."""
+    """Return the cost of every arm, as the command prints it with --json."""
     import torch
 
     from wordorder.comparison.costs import cost_of
     from wordorder.comparison.fairness.arms import resolve_arms
     from wordorder.training import read_recipe
+    from wordorder.training.recipe.packaged import find_recipe
 
-    recipe = read_recipe(ROOT / RECIPE)
+    recipe = read_recipe(find_recipe(RECIPE))
     arms = [{"arm": arm.name, **cost_of(arm.recipe)} for arm in resolve_arms(recipe)]
     settings = {"length": recipe.data.length, "batch": recipe.training["per_device_train_batch_size"]}
-    return {"recipe": str(RECIPE), "arms": arms, **settings, "torch": torch.__version__}
+    return {"recipe": RECIPE, "arms": arms, **settings, "torch": torch.__version__}
 
 
 def table_of(results: dict[str, Any]) -> str:
-    """One row an arm; ratios are to the first."""
-    columns = ["Arm", "Embedding", "Encoding", "Body", "Total, ratio", "MFLOP per token", "Ratio", "Optimiser (MiB)"]
+    """Return a row for each group of models with the same numbers; ratios are to the first model."""
+    columns = ["Model", "Million parameters", "Ratio", "FLOPs per token, ratio"]
     lines = ["| " + " | ".join(columns) + " |", "| :--- |" + " ---: |" * (len(columns) - 1)]
-    first = results["arms"][0]
+    first, models = results["arms"][0], dict[tuple[str, ...], list[str]]()
     for arm in results["arms"]:
-        parameters = arm["parameters"]
-        cells = [
-            arm["arm"],
-            *(f"{parameters[part]:,}" for part in ("embedding", "encoding", "body")),
-            f"{parameters['total'] / first['parameters']['total']:.3f}",
-            f"{arm['flops_per_token'] / 1e6:.1f}",
+        total = arm["parameters"]["total"]
+        cells = (
+            f"{total / 1e6:.1f}",
+            f"{total / first['parameters']['total']:.2f}",
             f"{arm['flops_per_token'] / first['flops_per_token']:.2f}",
-            f"{arm['optimizer_bytes'] / MIB:,.0f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    tokens = results["batch"] * results["length"]
+        )
+        models.setdefault(cells, []).append(f"`{arm['arm']}`")
+    lines += [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in models.items()]
     return "\n".join(lines) + (
-        f"\n\nCounted on shapes by `wordorder cost {results['recipe']}` (torch {results['torch']}), steps of {tokens:,}"
-        " tokens; FLOPs forward and backward."
+        f"\n\n1.00 is {first['flops_per_token'] / 1e6:.1f} MFLOP per token, forward and backward, at"
+        f" {results['length']} tokens (`benchmarks/results/cost.json`)."
     )
 
 

@@ -1,11 +1,12 @@
 """Put the demo's measured results into the README and the docs: nothing in those tables is typed by hand.
 
-    wordorder compare recipes/demo.toml
+    wordorder compare demo
     python benchmarks/publish_demo.py runs/demo
 
 writes `benchmarks/results/demo.json` (results.json without the maps, which make it large), the table in README.md and
 docs/results.md between their markers, and the figures that docs/results.md shows. A test holds README.md and the docs
-to the committed JSON. The same for other comparisons by name:
+to the committed JSON. `python benchmarks/publish_demo.py benchmarks/results/NAME.json` writes the pages anew from a
+committed file. The same for other comparisons by name:
 
     python benchmarks/publish_demo.py runs/demo_long --name demo-long
     python benchmarks/publish_demo.py runs/century --name century
@@ -14,6 +15,7 @@ to the committed JSON. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
     python benchmarks/publish_demo.py runs/translation --name translation
+    python benchmarks/publish_demo.py benchmarks/results/demo.json        # table and figures again, from the JSON
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
     python benchmarks/publish_demo.py benchmarks/results/attention.json
     python benchmarks/publish_demo.py runs/memory_wikitext --name memory-wikitext
@@ -24,18 +26,28 @@ import argparse
 import json
 import re
 import shutil
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from choice_rules import growth, lengths
 from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.differences import by_welch
+from wordorder.comparison.report.figures import write_figures
 from wordorder.comparison.report.numbers import with_spread
+from wordorder.comparison.report.table import columns, escaped
+from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.results_file import Results, parse_results, read_results
+from wordorder.comparison.results_file import ArmResult, Results, Summary, parse_results, read_results
+from wordorder.comparison.statistics.outcomes import BETTER
 from wordorder.comparison.statistics.plateau import mean_end
+from wordorder.comparison.statistics.significance import between
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.summary import repeats
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -43,27 +55,75 @@ DOCS = (
     "results.md",
     "comparisons.md",
     "complex-order.md",
-    "classification.md",
     "translation.md",
     "language-models.md",
     "performance.md",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 
+LONGER = "longer texts"
+"""Column that `short_table` adds: the perplexity on the longest texts of the probe over that at the training length."""
+SHOWN = {
+    "compare_mlm": ("quality", "outcome", "flops_per_token", LONGER),
+    "compare_clm": ("quality", LONGER),
+    "compare_classification": ("quality", "outcome"),
+    "compare_translation": ("quality", "outcome", "bleu"),
+    "compare_documents": ("quality", "outcome", "flops_per_token"),
+    "compare_memory": ("quality", "outcome", "parameters"),
+    "century": ("quality",),
+    "complex_order_rates": ("quality", "learning_rate"),
+    "memory_published": ("quality", "outcome", "flops_per_token"),  # the recipe memory_wikitext, under its old name
+    "order_binding": ("quality", "outcome", "parameters"),
+    "pretraining": ("quality",),
+    "translation": ("quality", "perplexity", "parameters"),
+}
+"""Name of a comparison -> keys of the columns that its page shows; of other comparisons all are shown."""
+
 
 def table_of(results: dict[str, Any]) -> str:
-    """The table as the pages hold it, with the machine it was measured on; of a search for rates, the trials."""
+    """The table as the pages hold it; of a comparison that has no short one, with the machine it was measured on."""
     if "machine" in results:  # of a benchmark
         return speed_table(results)
     found = parse_results(results)
-    if not found.rows:
-        return trials_of(found)
+    if found.name in ("n_back", "even_pairs"):
+        return known_answers_table()
     if found.name == "demo_long":
         return late_table(read_results(RESULTS / "demo.json"), found)
+    if found.name in SHOWN:
+        pace = [pace_table(found, results["pace"]["baseline"])] if "pace" in results else []
+        return "\n\n".join([short_table(found, SHOWN[found.name]), *pace])
     machine = found.environment
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
-    pace = f"\n\n{pace_table(found, results['pace']['baseline'])}" if "pace" in results else ""
-    return f"{markdown_table(found).strip()}{pace}\n\n{where}"
+    return f"{markdown_table(found).strip()}\n\n{where}"
+
+
+def short_table(results: Results, keys: Sequence[str]) -> str:
+    """Write the models, best first, with the columns of these keys; a p-value alone says whether it is significant.
+
+    Raises:
+        KeyError: the comparison has no such column.
+    """
+    known = {column.key: column for column in columns(results)}
+    xs, _ = lengths(results)
+    grown = growth(results) if xs else {}
+
+    def title(key: str) -> str:
+        if key == LONGER:
+            return f"At {xs[-1] / xs[0]:.0f} times the length"
+        return escaped(known[key].title[:1].upper() + known[key].title[1:])
+
+    def cell(key: str, entry: Summary, arm: ArmResult) -> str:
+        if key != LONGER:
+            return re.sub(r"not significant \((p = [^)]*)\)", r"\1", escaped(known[key].text(entry, arm)))
+        return f"{grown[arm.name]:.2f}" if arm.name in grown else "beyond its table"
+
+    rows = [["Model", *map(title, keys)], [":---", *["---:"] * len(keys)]]
+    rows += [[arm.name, *(cell(key, entry, arm) for key in keys)] for entry, arm in models_best_first(results)]
+    of, count = repeats(results)
+    steps = sorted({row.steps for row in results.rows if row.steps})
+    trained = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"{table}\n\nMean of {count} {of}{'s' * (count > 1)} after {trained} steps."
 
 
 BAG_OF_LETTERS = 0.95
@@ -71,25 +131,47 @@ BAG_OF_LETTERS = 0.95
 
 
 def late_table(early: Results, late: Results) -> str:
-    """The arms after a short and a long training, the best of the long one first; those not at their end are marked."""
+    """The models after a short and a long training, best of the long one first, with marks for unfinished curves."""
     quality = quality_of(late)
     ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
     rates = {arm.name: arm.learning_rate for arm in late.arms}
     lines = [
-        f"| Arm | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
+        f"| Model | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
         "| :--- | ---: | ---: | ---: |",
     ]
     for entry in ranked(late):
         cells = [score_with_marks(results, entry.arm) for results in (early, late)]
         lines.append(f"| {entry.arm} | {cells[0]} | {cells[1]} | {rates[entry.arm]:g} |")
     seeds = len({row.seed for row in late.rows})
-    shown, notes = "".join(lines), [f"Mean ± sample standard deviation over {seeds} seeds; lower is better."]
+    shown, notes = "".join(lines), [f"Mean ± standard deviation over {seeds} seeds; lower is better."]
     if "†" in shown:
         notes.append("† On the plateau of a bag of letters: the loss is at most 5% below that without positions.")
     if "‡" in shown:
         notes.append("‡ Still falling: by 1% or more of the validation loss over the last tenth of the steps.")
-    found = f"After {late.rows[0].steps:,} steps {verdict(late).sentence}"
+    judged = verdict(late)
+    found = f"After {late.rows[0].steps:,} steps: {' '.join(judged.headline)}"
     return "\n".join([*lines, "", " ".join(notes), "", found])
+
+
+KNOWN_ANSWERS = {"n-back": "word four before the last", "even-pairs": "even pairs"}
+"""Results file of a generated task -> its column in the table of them all."""
+
+
+def known_answers_table() -> str:
+    """Write the score of every model in every generated task; models in the order of their mean rank."""
+    found = {title: read_results(RESULTS / f"{name}.json") for name, title in KNOWN_ANSWERS.items()}
+    order = {title: [entry.arm for entry in ranked(results)] for title, results in found.items()}
+    models = sorted(next(iter(order.values())), key=lambda name: sum(own.index(name) for own in order.values()))
+    rows = [["Model", *found], [":---", *["---:"] * len(found)]]
+    for name in models:
+        rows.append([name])
+        for results in found.values():
+            columns = {entry.arm: entry.columns for entry in results.summary}[name]
+            pair = between(results.comparisons, name, str(results.baseline))
+            better = pair is not None and by_welch(pair).outcome == BETTER
+            score = with_spread(columns.get(quality_of(results).key), quality_of(results).digits, results.statistic)
+            rows[-1].append(score + " *" * better)
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def score_with_marks(results: Results, arm: str) -> str:
@@ -105,7 +187,7 @@ def score_with_marks(results: Results, arm: str) -> str:
 def pace_table(results: Results, baseline: str) -> str:
     """How early each arm reaches the validation loss that the baseline ends with, as `steps_to_loss` defines it."""
     title = f"Steps to {baseline}'s lowest validation loss, median (earliest to latest)"
-    lines = [f"| Arm | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
+    lines = [f"| Model | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
     found = steps_to_loss(results.having(baseline=baseline))
     for entry in found:
         ends = (entry.low, entry.steps, entry.high)
@@ -114,20 +196,6 @@ def pace_table(results: Results, baseline: str) -> str:
         lines.append(f"| {entry.arm} | {steps} ({low} to {high}) | {share} | {entry.reached} of {entry.n} |")
     resolution = max(entry.resolution for entry in found)
     return "\n".join([*lines, "", f"Evaluated every {resolution:,.0f} steps; in between the loss is taken as a line."])
-
-
-def trials_of(results: Results) -> str:
-    """Validation loss by arm and learning rate, the chosen rate in bold."""
-    rates = sorted({trial.learning_rate for trial in results.tuning})
-    lines = ["| Arm | " + " | ".join(f"{rate:g}" for rate in rates) + " |", "| :--- |" + " ---: |" * len(rates)]
-    for arm in results.arms:
-        losses = {trial.learning_rate: trial.score("loss") for trial in results.tuning if trial.arm == arm.name}
-        best = min((loss for loss in losses.values() if loss is not None), default=None)
-        cells = ["diverged" if losses[r] is None else f"{losses[r]:.3f}" for r in rates]
-        bold = [f"**{cell}**" if losses[r] == best else cell for r, cell in zip(rates, cells, strict=True)]
-        lines.append(f"| {arm.name} | " + " | ".join(bold) + " |")
-    seed = results.tuning[0].seed
-    return "\n".join(lines) + f"\n\nValidation loss in nats per masked token, seed {seed}; the chosen rate is bold."
 
 
 def put(page: str, name: str, table: str) -> str:
@@ -142,17 +210,30 @@ def publish(name: str, results: dict[str, Any]) -> None:
         page.write_text(put(page.read_text(encoding="utf-8"), name, table_of(results)), encoding="utf-8")
 
 
+def publish_figures(name: str, results: dict[str, Any]) -> None:
+    """Draw the figures of a comparison that pages show; its maps are not in the JSON."""
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    with tempfile.TemporaryDirectory() as folder:
+        for figure in write_figures(parse_results(results), Path(folder)):
+            published = f"{name}_{figure.name}"
+            if figure.suffix == ".png" and f"figures/{published}" in shown:
+                shutil.copyfile(figure, ROOT / "docs" / "figures" / published)
+
+
 def main() -> None:
     """Read a comparison's folder, write the JSON, the pages and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of a finished comparison, or a JSON file of a benchmark")
     parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
-    parser.add_argument("--trials", action="store_true", help="publish the learning rates that were tried alone")
+    parser.add_argument("--trials", action="store_true", help="keep the learning rates that were tried alone")
     parser.add_argument("--baseline", help="also say how early every arm reaches this arm's lowest loss")
     arguments = parser.parse_args()
     if arguments.folder.is_file():
         arguments.name = arguments.folder.stem
-        publish(arguments.name, json.loads(arguments.folder.read_text(encoding="utf-8")))
+        results = json.loads(arguments.folder.read_text(encoding="utf-8"))
+        publish(arguments.name, results)
+        if "machine" not in results:  # a comparison, no benchmark of speed
+            publish_figures(arguments.name, results)
         return
     results = json.loads((arguments.folder / "results.json").read_text(encoding="utf-8"))
     if not results["complete"]:
@@ -167,8 +248,11 @@ def main() -> None:
     if arguments.baseline:
         results["pace"] = {"baseline": arguments.baseline}
     RESULTS.mkdir(parents=True, exist_ok=True)
+    results.get("written", {}).get("training", {}).pop("output_dir", None)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
+    if arguments.trials:  # their choice is on the page, as the rates of the runs
+        return
     publish(arguments.name, results)
     figures = ROOT / "docs" / "figures"
     figures.mkdir(exist_ok=True)

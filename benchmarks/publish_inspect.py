@@ -11,7 +11,9 @@ table between its markers. A test holds the page to the committed JSON.
 
 import argparse
 import json
+import math
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from publish_demo import RESULTS, ROOT, put
@@ -37,24 +39,23 @@ def found_in(run: Path) -> dict[str, Any]:
 
 
 def table_of(results: dict[str, Any]) -> str:
-    """One row a model."""
+    """One row a model: mean and sample standard deviation over its seeds."""
     lines = [
-        "| arm, seed | Toeplitz share of the absolute term (heads) | of the sum | test loss, whole | distance alone |"
-        " the rest | neither |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+        "| encoding | Toeplitz share, absolute part | of the sum | perplexity | distance only | rest only | neither |",
+        "| :--- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for row in results["inspections"]:
-        absolute, loss = row["toeplitz_share"]["absolute"], row["loss"]
-        heads = f"({min(absolute['by_head']):.2f} to {max(absolute['by_head']):.2f})"
-        both = row["toeplitz_share"].get("sum")
-        cells = [
-            f"{row['arm']}, {row['seed']}",
-            f"{absolute['share']:.3f} {heads}",
-            f"{both['share']:.3f}" if both else "",
-            *(f"{loss[part]:.3f}" for part in ("whole", "toeplitz", "rest", "nothing")),
-        ]
+    for name in dict.fromkeys(row["arm"] for row in results["inspections"]):
+        rows = [row for row in results["inspections"] if row["arm"] == name]
+        shares = [[row["toeplitz_share"].get(part, {}).get("share") for row in rows] for part in ("absolute", "sum")]
+        parts = [[math.exp(row["loss"][part]) for row in rows] for part in ("whole", "toeplitz", "rest", "nothing")]
+        cells = [f"`{name}`", *(_mean(values) for values in (*shares, *parts))]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _mean(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{mean(known):.2f} ± {stdev(known):.2f}" if known else "–"
 
 
 def main() -> None:

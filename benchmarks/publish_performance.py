@@ -1,7 +1,7 @@
-"""Write the figures and the overview of docs/performance.md from what the benchmarks measured.
+"""Write the figures, headlines and tables of docs/performance.md from what the benchmarks measured.
 
     make bench                                   # writes benchmarks/results/*.json and the tables of the page
-    python benchmarks/publish_performance.py     # the figures, the overview, and once more all tables
+    python benchmarks/publish_performance.py     # the figures, the headlines, and once more all tables
 
 Nothing on that page is typed by hand; a test holds page and figures to the committed JSON.
 """
@@ -25,117 +25,109 @@ OTHERS = re.compile(
 
 NETWORKS = (("an encoder", "encoder"), ("a decoder", "decoder"))
 
-OVERVIEW = (
-    # question, file, section, the limit, ours, what one would take instead
-    ("attention with TUPE-R", "attention", "operation, 2 x 12 heads x 512, float32", "TUPE-R", ("TUPE-R, SDPA with",)),
-    ("the same, long", "attention", "operation, 1 x 4 heads x 4096, float32", "TUPE-R", ("TUPE-R, SDPA with",)),
+MIB = "extra_bytes"
+HEADLINES = (
+    # a sentence, its file, and where its numbers are: section, candidate, and the key where it is not the ratio
     (
-        "a whole encoder with TUPE-R",
+        "**Encodings.** A training step of a small encoder takes {} times as long with `tupe-r` as without positions,"
+        " {} with `rope`, {} with `transformer-xl`, {} with `deberta`.",
+        "encodings",
+        (("encoder", "tupe-r"), ("encoder", "rope"), ("encoder", "transformer-xl"), ("encoder", "deberta")),
+    ),
+    (
+        "**Attention with TUPE-R** takes {} times as long as SDPA without positions at 512 tokens and {} at 4,096."
+        " With the bias as SDPA's mask it takes {} and {}.",
         "attention",
-        "encoder, 4 layers of width 768, 12 heads, 2 x 512, float32",
-        "TUPE-R",
-        ("TUPE-R, SDPA with", "Hugging Face", "x-transformers, T5"),
+        (
+            ("operation, 2 x 12 heads x 512, float32", "TUPE-R"),
+            ("operation, 1 x 4 heads x 4096, float32", "TUPE-R"),
+            ("operation, 2 x 12 heads x 512, float32", "TUPE-R, SDPA with the bias as mask"),
+            ("operation, 1 x 4 heads x 4096, float32", "TUPE-R, SDPA with the bias as mask"),
+        ),
     ),
     (
-        "the same, narrow and long",
+        "**Memory of that attention** at 4,096 tokens, beyond the inputs: {} MiB without positions, {} with TUPE-R,"
+        " {} with SDPA's mask.",
         "attention",
-        "encoder, 4 layers of width 256, 4 heads, 2 x 1024, float32",
-        "TUPE-R",
-        ("TUPE-R, SDPA with", "Hugging Face", "x-transformers, T5"),
+        (
+            ("operation, 1 x 4 heads x 4096, float32", "SDPA, no position", MIB),
+            ("operation, 1 x 4 heads x 4096, float32", "TUPE-R", MIB),
+            ("operation, 1 x 4 heads x 4096, float32", "TUPE-R, SDPA with the bias as mask", MIB),
+        ),
     ),
-    ("attention by the wall clock", "wall", "operation, 8 x 12 heads x 512, float32", "TUPE-R", ("TUPE-R, SDPA with",)),
     (
-        "complex-order embedding",
+        "**T5 of transformers** trains in {} of its time with `linear_t5_bias` at 1,024 tokens. At 2,048 it needs {}"
+        " MiB instead of {}.",
+        "transformers",
+        (
+            ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 1024 tokens", "wordorder, linear_t5_bias"),
+            ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 2048 tokens", "wordorder, linear_t5_bias", MIB),
+            ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 2048 tokens", "transformers, sdpa", MIB),
+        ),
+    ),
+    (
+        "**A complex-order embedding** takes {} times as long as `nn.Embedding`, and {} times under `torch.compile`.",
         "complex-embedding",
-        "embedding, forward and backward, 8,192 tokens drawn evenly",
-        "complex-order",
-        ("naive", "two nn"),
+        (
+            ("embedding, forward and backward, 8,192 tokens drawn evenly", "complex-order"),
+            ("embedding, forward and backward, 8,192 tokens drawn evenly", "complex-order, compiled"),
+        ),
     ),
     (
-        "the same under torch.compile (nn.Embedding is not compiled)",
-        "complex-embedding",
-        "embedding, forward and backward, 8,192 tokens drawn evenly",
-        "complex-order, compiled",
-        (),
-    ),
-    (
-        "complex encoder layer, shared real weights",
-        "complex-layers",
-        "encoder layer, 8 x 128 tokens, 512 channels, 8 heads",
-        "complex, shared real weights",
-        (),
-    ),
-    (
-        "relative term of Transformer-XL",
-        "memory",
-        "relative term, 384 queries, 768 keys, 4 x 8 heads of 64, float32",
-        "wordorder",
-        ("SDPA, no relative",),
-    ),
-    (
-        "look-ahead memory, a training step",
+        "**Look-ahead memory.** A training step takes {} times as long as Transformer-XL's, for {} times the FLOPs.",
         "memory-step",
-        "training step, 8 x 128 tokens, 128 slots",
-        "look-ahead",
-        ("no memory",),
+        (
+            ("training step, 8 x 128 tokens, 128 slots", "look-ahead"),
+            ("training step, 8 x 128 tokens, 128 slots", "look-ahead", "flops_ratio"),
+        ),
     ),
     (
-        "a T5 of transformers, a training step",
-        "transformers",
-        "T5 encoder, 2 layers of width 256, 4 heads, 2 x 1024 tokens",
-        "wordorder, linear_t5_bias",
-        ("transformers, eager", "SDPA, no bias"),
+        "**Generation.** With look-ahead memory a late token takes {} of the time of an early one, without memory {}.",
+        "streaming",
+        (("", "look-ahead", "old_to_young"), ("", "none", "old_to_young")),
     ),
-    (
-        "the same, one text shorter",
-        "transformers",
-        "T5 encoder, 2 layers of width 256, 4 heads, texts of 1024 and 704 tokens",
-        "wordorder, linear_t5_bias",
-        ("transformers, eager", "SDPA, no bias"),
-    ),
-    ("output layer of a large vocabulary", "adaptive-softmax", "", "adaptive, divisor 4", ("torch, divisor 4",)),
 )
 
 
 def results_of(name: str) -> dict[str, Any]:
-    """One committed file."""
+    """Return one committed file."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def overview() -> str:
-    """A line for each question: the limit, ours and the others, each a ratio with its quartiles."""
-    table = ["| What | 1.00 is | wordorder | beside it |", "| :--- | :--- | ---: | :--- |"]
-    for question, name, section, ours, others in OVERVIEW:
-        results = results_of(name)
-        rows: dict[str, Any] = results["sections"][section] if section else results["rows"]
-        limit = next(name for name, row in rows.items() if row["ratio"] == 1)
-        beside = [f"{peer} {with_quartiles(row)}" for peer, row in rows.items() if peer.startswith(others or "-")]
-        what = f"{question}<br><small>{section or 'full softmax, 50,000 words'}</small>"
-        table.append(f"| {what} | {limit} | {with_quartiles(rows[ours])} | {'<br>'.join(beside)} |")
-    return "\n".join(table)
+def headlines() -> str:
+    """Return a sentence with its ratios for each measurement."""
+    return "\n".join(
+        f"- {sentence.format(*(number_of(name, *where) for where in numbers))}" for sentence, name, numbers in HEADLINES
+    )
 
 
-def with_quartiles(row: dict[str, Any]) -> str:
-    """A ratio as the overview shows it."""
-    low, high = row["ratio_quartiles"]
-    return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
+def number_of(name: str, section: str, candidate: str, key: str = "ratio") -> str:
+    """Return a number of a file as a headline shows it."""
+    results = results_of(name)
+    if "streaming" in results:
+        rows = {row["memory"]: row for row in results["streaming"]}
+    else:
+        rows = results["rows"] if "rows" in results else results.get("sections", results.get("networks"))[section]
+    value = rows[candidate][key]
+    return f"{value / 2**20:,.0f}" if key == MIB else f"{value:.2f}"
 
 
 def machines() -> str:
-    """Where everything was measured: one sentence for each machine that the files name."""
-    found: dict[str, list[str]] = {}
+    """Return where and with what everything was measured, the number of cores of most files first."""
+    files: dict[str, list[str]] = {}
+    packages: dict[str, str] = {}
     for name in names_of(PAGE.read_text(encoding="utf-8")):
         machine = results_of(name)["machine"]
-        packages = ", ".join(f"{package} {version}" for package, version in machine["packages"].items() if version)
-        threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
-        found.setdefault(
-            f"a CPU ({machine['processor']}), {threads}, Python {machine['python']}, {packages}", []
-        ).append(f"`{name}`")
-    return "\n".join(f"- {', '.join(files)}: {where}." for where, files in found.items())
+        cores = "one core" if machine["threads"] == 1 else f"{machine['threads']} cores"
+        files.setdefault(f"{cores} of a CPU ({machine['processor']})", []).append(name)
+        packages |= {package: version for package, version in machine["packages"].items() if version}
+    most, *others = sorted(files, key=lambda where: -len(files[where]))
+    measured = most + "".join(f"; `{', '.join(files[where])}`: {where}" for where in others)
+    return f"Measured on {measured}; {', '.join(f'{package} {version}' for package, version in packages.items())}."
 
 
 def figures() -> dict[str, str]:
-    """Name of a file -> SVG."""
+    """Return each figure's SVG by the name of its file."""
     networks = results_of("encodings")["networks"]
     charts = [
         ratio_chart(f"A training step of {article}", networks[kind]) for article, kind in NETWORKS if kind in networks
@@ -172,29 +164,29 @@ def figures() -> dict[str, str]:
 
 
 def ratio_chart(title: str, rows: dict[str, Any]) -> str:
-    """The chart of one section."""
+    """Return the chart of one section."""
     return ratios(
         title, [(name, kind_of(name, row), row["ratio"], *row["ratio_quartiles"]) for name, row in rows.items()]
     )
 
 
 def kind_of(name: str, row: dict[str, Any]) -> str:
-    """Whose a candidate is."""
+    """Return whether a candidate is the limit, this package or something else."""
     if row["ratio"] == 1 and row["ratio_quartiles"] == [1, 1]:
         return "limit"
     return "other" if OTHERS.search(name) or name.startswith(("real", "SDPA", "no memory")) else "ours"
 
 
 def names_of(page: str) -> list[str]:
-    """The files whose tables the page holds."""
-    return [name for name in re.findall(r"<!-- ([a-z-]+)-table -->", page) if name not in ("overview", "machines")]
+    """Return the names of the files whose tables the page holds."""
+    return [name for name in re.findall(r"<!-- ([a-z-]+)-table -->", page) if name not in ("headlines", "machines")]
 
 
 def page_of(text: str) -> str:
-    """The page with every table, the overview and the machines as the files have them."""
+    """Return the page with the headlines, the machines and every table as the files have them."""
     for name in names_of(text):
         text = put(text, name, speed_table(results_of(name)))
-    return put(put(text, "overview", overview()), "machines", machines())
+    return put(put(text, "headlines", headlines()), "machines", machines())
 
 
 if __name__ == "__main__":

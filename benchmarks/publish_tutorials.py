@@ -5,7 +5,9 @@
 In a page, Python blocks run one after the other in one namespace, lines of `bash` blocks that begin with `wordorder`
 run as commands, and a block with a title is a file, which is written first. A `text` block right below a block that
 runs is its output, and is filled in by this script; `text title="printed once"` is output that differs from machine to
-machine. A test runs the same pages and compares what they print with what they show.
+machine. A line `--8<-- "docs/figures/tutorials/PAGE/NAME.svg"` shows the figure NAME.svg that the page's own code drew;
+this script takes it from the page's folder. A test runs the same pages and compares what they print and draw with what
+they show.
 """
 
 import contextlib
@@ -15,13 +17,22 @@ import re
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TUTORIALS = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
+import matplotlib as mpl
+
+ROOT = Path(__file__).resolve().parents[1]
+TUTORIALS = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```\n', flags=re.MULTILINE | re.DOTALL)
+FIGURE = re.compile(r'^--8<-- "(docs/figures/tutorials/[^"]+\.svg)"$', flags=re.MULTILINE)
+DRAWING = {"svg.fonttype": "none", "svg.hashsalt": "wordorder"}
+"""Text stays text; names of clip paths would be drawn by chance without a salt."""
+COLOURS = {"#000000": "currentColor", "#555d66": "currentColor", "#8a2c0a": "#c9562b", "#11785b": "#2a9d7c"}
+"""Colour of a figure (the last three are the report's) -> one that is seen on white and on a dark page."""
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 ONCE = "printed once"
 
@@ -48,7 +59,7 @@ def run(page: str, name: str) -> Iterator[Printed]:
             Path(title).write_text(code, encoding="utf-8")
             continue
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), mpl.rc_context(DRAWING):
             if language == "python":
                 exec(compile(code, name, "exec"), names)
             elif language == "bash":
@@ -96,6 +107,28 @@ def filled(page: str, results: list[Printed]) -> str:
     return page
 
 
+def figures(page: str) -> dict[Path, str]:
+    """Return the figures that a page shows, as files of the repository, drawn in the present folder by its code."""
+    return {ROOT / name: for_a_page(next(Path().rglob(Path(name).name))) for name in FIGURE.findall(page)}
+
+
+def for_a_page(path: Path) -> str:
+    """Return matplotlib's SVG as part of a page: transparent, its black in the page's colour of text.
+
+    Part of a page it follows the reader's light or dark palette, which an image does not know of.
+    """
+    svg = path.read_text(encoding="utf-8")
+    svg = svg[svg.index("<svg") :]
+    for part in ("metadata", "style"):  # the style would hold for the whole page
+        svg = re.sub(rf"\s*<{part}.*?</{part}>", "", svg, flags=re.DOTALL)
+    svg = svg.replace("fill: #ffffff", "fill: none").replace("<defs/>", "")
+    for colour, other in COLOURS.items():
+        svg = svg.replace(colour, other)
+    own = r'\1fill="currentColor" style="max-width:100%"'
+    svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', own, svg, count=1)
+    return re.sub(r"\s*\n\s*", "\n", svg)
+
+
 def main() -> None:
     """Run the named pages, or all."""
     os.environ["COLUMNS"] = "100"
@@ -103,9 +136,13 @@ def main() -> None:
         page = path.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             sys.path.insert(0, folder)
+            began = time.perf_counter()
             path.write_text(filled(page, list(run(page, path.name))), encoding="utf-8")
+            print(f"{path.name}: {time.perf_counter() - began:.0f} s")
+            for figure, svg in figures(page).items():
+                figure.parent.mkdir(parents=True, exist_ok=True)
+                figure.write_text(svg, encoding="utf-8")
             sys.path.remove(folder)
-        print(path.name)
 
 
 if __name__ == "__main__":

@@ -1,104 +1,106 @@
-"""Tables of the speed benchmarks, as `publish_demo.py` and `publish_performance.py` put them into the pages."""
+"""Short tables of the speed benchmarks; the figures beside them show every candidate, the JSON files every number."""
 
+from itertools import groupby
 from typing import Any
+
+NOTICED = 1.05
+"""Ratio of a training step above which an encoding has a row."""
+IN_FIGURES_ONLY = {
+    *("frequency by word", "amplitude by channel", "amplitude by word", "with phases", "with damping"),
+    *("frequency by channel, compiled", "complex-order, row-wise", "x-transformers, no position (flash)"),
+    *("stacked, gauss", "pair, block", "stacked, block", "pair, outer", "stacked, outer"),
+}
+"""Candidates that tables leave out: variants of one that is there."""
 
 
 def speed_table(results: dict[str, Any]) -> str:
-    """The table of one file of `benchmarks/results`, with what was measured and where."""
+    """Return the tables of one file of `benchmarks/results`."""
     if "streaming" in results:
         return streaming_of(results)
     if "sections" in results:
-        return attention_of(results)
+        return sections_of(results)
     if "cutoffs" in results["settings"]:
         return output_layer_of(results)
-    return speed_of(results)
+    return encodings_of(results)
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown whose first column is text and whose others are numbers."""
+    lines = [heads, [":---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def output_layer_of(results: dict[str, Any]) -> str:
-    """Time and size of the output layer over a large vocabulary, as `benchmarks/adaptive_softmax.py` measured them."""
-    lines = ["| Output layer | Ratio | Quartiles | Parameters | MFLOP per token | Kept for the backward pass (MiB) |"]
-    lines.append("| :--- |" + " ---: |" * 5)
+    """Return time and size of the output layer over a large vocabulary."""
+    rows: list[list[str]] = []
     for name, row in results["rows"].items():
-        low, high = row["ratio_quartiles"]
-        cells = [name, f"{row['ratio']:.3f}", f"{low:.3f} to {high:.3f}", f"{row['parameters']:,}"]
-        cells += [f"{row['flops_per_token'] / 1e6:,.1f}", f"{row['kept_bytes'] / 2**20:,.1f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    s, machine = results["settings"], results["machine"]
-    what = f"{s['vocabulary']:,} words, width {s['width']}, {s['tokens']} labels by Zipf's law"
-    cut = " and ".join(f"{cutoff:,}" for cutoff in s["cutoffs"])
-    where = f"CPU ({machine['processor']}), {machine['threads']} thread, CPU time, torch {machine['packages']['torch']}"
-    rounds = f"{s['rounds']} interleaved rounds, `full softmax` = 1.00"
-    return "\n".join(lines) + f"\n\nForward and backward; {what}, cut at {cut}; {where}; {rounds}."
+        millions = [f"{row[key] / 1e6:,.1f}" for key in ("parameters", "flops_per_token")]
+        rows.append([name, f"{row['ratio']:.2f}", *millions, f"{row['kept_bytes'] / 2**20:,.1f}"])
+    s = results["settings"]
+    heads = [f"Output layer, {s['vocabulary']:,} words, width {s['width']}", "Time", "Million parameters"]
+    return table([*heads, "MFLOP per token", "MiB kept for backward"], rows)
 
 
-def speed_of(results: dict[str, Any]) -> str:
-    """Time of a training step by encoding, as `benchmarks/training_step.py` measured it."""
+def encodings_of(results: dict[str, Any]) -> str:
+    """Return the encodings with which a training step takes noticeably longer."""
     networks: dict[str, Any] = results["networks"]
-    heads = [f"{network}, ratio | quartiles | parameters" for network in networks]
-    lines = ["| Encoding | " + " | ".join(heads) + " |", "| :--- |" + " ---: |" * (3 * len(networks))]
-    for name in dict.fromkeys(name for rows in networks.values() for name in rows):
-        cells = [name]
-        for rows in networks.values():
-            row = rows.get(name)
-            if row is None:
-                cells += ["refused", "", ""]
-                continue
-            low, high = row["ratio_quartiles"]
-            cells += [f"{row['ratio']:.2f}", f"{low:.2f} to {high:.2f}", f"{row['parameters']:,}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    s, machine = results["settings"], results["machine"]
-    what = f"{s['layers']} layers of width {s['width']} with {s['heads']} heads on {s['batch']} x {s['length']} tokens"
-    torch = machine["packages"]["torch"]
-    where = f"{s['device']} ({machine['processor']}), {machine['threads']} thread, CPU time, torch {torch}"
-    return "\n".join(lines) + (
-        f"\n\nForward and backward of {what} in float32; {where}; {s['rounds']} interleaved rounds,"
-        f" `{results['limit']}` = 1.00."
+    names = dict.fromkeys(name for rows in networks.values() for name in rows)
+    ratios = {name: [rows[name]["ratio"] if name in rows else None for rows in networks.values()] for name in names}
+    slow = {name: row for name, row in ratios.items() if max(filter(None, row)) > NOTICED}
+    rows = [
+        [name, *("not defined" if ratio is None else f"{ratio:.2f}" for ratio in row)] for name, row in slow.items()
+    ]
+    others = [ratio for name, row in ratios.items() if name not in slow for ratio in row if ratio]
+    return table(["Encoding", *(network.capitalize() for network in networks)], rows) + (
+        f"\n\nThe other {len(names) - len(slow)} take {min(others):.2f} to {max(others):.2f} times as long"
+        f" as `{results['limit']}`."
     )
 
 
-def attention_of(results: dict[str, Any]) -> str:
-    """Time and memory of attention and of encoders, as `benchmarks/attention.py` measured them."""
-    lines: list[str] = []
-    for section, rows in results["sections"].items():
-        curve = all("ratio" not in row for row in rows.values())
-        memory = any("extra_bytes" in row for row in rows.values())
-        columns = ["Tokens", "Extra memory (MiB)", "Seconds"] if curve else ["", "Ratio", "Quartiles", "ms"]
-        columns += ["Extra memory (MiB)"] if memory else []
-        arithmetic = any("flops_ratio" in row for row in rows.values())
-        columns += ["FLOPs", "Ratio of time over that of FLOPs"] if arithmetic else []
-        lines += ["", f"{section[0].upper()}{section[1:]}:", "", "| " + " | ".join(columns) + " |"]
-        lines.append("| :--- |" + " ---: |" * (len(columns) - 1))
-        for name, row in rows.items():
-            if curve:
-                cells = [f"{int(name):,}", f"{row['bytes'] / 2**20:,.0f}", f"{row['seconds']:.2f}"]
-            else:
-                low, high = row["ratio_quartiles"]
-                cells = [name, f"{row['ratio']:.2f}", f"{low:.2f} to {high:.2f}", f"{row['milliseconds']:,.0f}"]
-                cells += [f"{row['extra_bytes'] / 2**20:,.1f}"] if memory else []
-                cells += [f"{row['flops_ratio']:.2f}", f"{row['time_over_flops']:.2f}"] if arithmetic else []
-            lines.append("| " + " | ".join(cells) + " |")
-    machine = results["machine"]
-    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
-    threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
-    lines += ["", f"Forward and backward; {results['clock']}, {threads}; median over interleaved rounds,"]
-    lines[-1] += f" {results['limit']} = 1.00. CPU ({machine['processor']}), {packages}."
-    return "\n".join(lines).strip()
+def sections_of(results: dict[str, Any]) -> str:
+    """Return a table for neighbouring sections that time the same candidates, a line for a section of its own."""
+    tables: list[str] = []
+    for names, group in groupby(results["sections"].items(), key=lambda section: tuple(section[1])):
+        sections: dict[str, dict[str, Any]] = dict(group)
+        if all("seconds" in row for rows in sections.values() for row in rows.values()):
+            tables += [lengths_of(title, rows) for title, rows in sections.items()]
+            continue
+        if len(sections) == 1:
+            tables += [line_of(title, rows) for title, rows in sections.items()]
+            continue
+        shared, titles = without_shared_parts(list(sections))
+        cells = zip(*([f"{row['ratio']:.2f}" for row in rows.values()] for rows in sections.values()), strict=True)
+        rows = [[name, *row] for name, row in zip(names, cells, strict=True) if name not in IN_FIGURES_ONLY]
+        tables.append(table([shared, *titles], rows))
+    return "\n\n".join(tables)
+
+
+def line_of(title: str, rows: dict[str, Any]) -> str:
+    """Return the ratios of one section in a line."""
+    said = ", ".join(f"`{name}` {row['ratio']:.2f}" for name, row in rows.items() if name not in IN_FIGURES_ONLY)
+    return f"{title[0].upper()}{title[1:]}: {said}."
+
+
+def without_shared_parts(titles: list[str]) -> tuple[str, list[str]]:
+    """Return the parts that all titles share, and the other parts of each title."""
+    parts = [title.split(", ") for title in titles]
+    shared = ", ".join(part for part in parts[0] if all(part in others for others in parts))
+    own = [", ".join(part for part in those if not all(part in others for others in parts)) for those in parts]
+    return shared[0].upper() + shared[1:], own
+
+
+def lengths_of(title: str, rows: dict[str, Any]) -> str:
+    """Return memory and time by the number of tokens, the longest and every second shorter one."""
+    shown = list(rows.items())[::-2][::-1]
+    cells = [[f"{int(tokens):,}", f"{row['bytes'] / 2**20:,.0f}", f"{row['seconds']:.1f}"] for tokens, row in shown]
+    return table([f"{title[0].upper()}{title[1:]}: tokens", "Extra MiB", "Seconds"], cells)
 
 
 def streaming_of(results: dict[str, Any]) -> str:
-    """Time per token and bytes held along a stream, as `benchmarks/streaming.py` measured them."""
-    lines = [
-        "| Memory | Tokens | ms per token, first tenth | last tenth | Last over first | Old over young | Held (MiB) |"
-    ]
-    lines.append("| :--- |" + " ---: |" * 6)
+    """Return time per token and bytes held along a stream."""
+    rows: list[list[str]] = []
     for row in results["streaming"]:
-        pace, (first, last) = row["milliseconds_per_token"], row["cache_bytes"]
-        held = f"{first / 2**20:.2f}" if first == last else f"{first / 2**20:.2f} to {last / 2**20:.2f}"
-        cells = [f"{row['tokens']:,}", f"{pace[0]:.2f}", f"{pace[-1]:.2f}"]
-        cells += [f"{row['last_to_first']:.3f}", f"{row['old_to_young']:.3f}", held]
-        lines.append(f"| {row['memory']} | " + " | ".join(cells) + " |")
-    sizes, machine = results["model"], results["machine"]
-    what = ", ".join(f"{name} {value}" for name, value in sizes.items())
-    where = f"CPU ({machine['processor']}), torch {machine['packages']['torch']}"
-    lengths = f"Segments of {results['segment_length']} tokens, {results['memory_length']} slots"
-    return "\n".join(lines) + f"\n\n{lengths}, the memory full before the first tenth; {what}; one thread, {where}."
+        pace, held = row["milliseconds_per_token"], dict.fromkeys(row["cache_bytes"])
+        rows.append([row["memory"], f"{row['tokens']:,}", f"{pace[0]:.1f}", f"{pace[-1]:.1f}"])
+        rows[-1] += [f"{row['old_to_young']:.2f}", " to ".join(f"{size / 2**20:.1f}" for size in held)]
+    return table(["Memory", "Tokens", "ms per token, first tenth", "last tenth", "Late over early", "MiB held"], rows)

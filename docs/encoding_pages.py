@@ -2,107 +2,181 @@
 
 A line of a page
 
-    <!-- facts: NAME NAME ... -->        becomes a table: place, parameters, cost, where defined, options
-    <!-- measured: NAME ... -->          every comparison that has an arm with one of these encodings
+    <!-- facts: NAME NAME ... -->        becomes tables: place, parameters, cost, where defined; options
+    <!-- measured: NAME ... -->          every comparison that has a model with one of these encodings
+    <!-- scores: NAME -->                the scores of one comparison
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
     <!-- catalogue: costs -->            all encodings, with what they cost
     <!-- catalogue: tasks -->            all generated tasks, data.source = "task:NAME"
-    <!-- catalogue: reference -->        arguments of the classes that the page does not name itself
     <!-- recipe: SECTION -->             the names of a section of recipes
 
 and in the nav of mkdocs.yml `mechanisms/*.md` the pages of that folder, by the place where their encodings act.
 `site_hooks.py` calls `filled` and `navigation`.
 """
 
+import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wordorder.cli.list import catalogue
+from wordorder.cli.catalogue.entries import computed as catalogue
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.differences import by_welch, for_table, outcome_in_words, unit_of
 from wordorder.comparison.report.numbers import grouped, with_spread
-from wordorder.comparison.results_file import ArmResult, Results, read_results
+from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
+from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE
+from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.data.generated.catalog import GENERATED
-from wordorder.encodings import CATALOG, names_of
+from wordorder.encodings import CATALOG, names_of, options_of
 from wordorder.tasks.catalog import forms_of
 from wordorder.training.recipe.schema import recipe_schema
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MARKER = re.compile(r"^<!-- (facts|measured|catalogue|recipe): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
-USES = ("encoder", "decoder", "cross-attention", "segment-recurrence", "look-ahead")
+MARKER = re.compile(r"^<!-- (facts|measured|scores|catalogue|recipe): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
+USES = {
+    "encoder": "encoders",
+    "decoder": "decoders",
+    "cross-attention": "cross-attention",
+    "segment-recurrence": "segment-recurrence memory",
+    "look-ahead": "look-ahead memory",
+}
+"""Where an encoding may be defined, and the words for it."""
 COMPARISONS = {
-    "compare-mlm": (
-        "masked letters, equal parameters",
-        "comparisons.md#masked-letters-equal-parameters-recipescompare_mlmtoml",
-    ),
-    "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops-recipescompare_clmtoml"),
+    "compare-mlm": ("masked letters, equal parameters", "comparisons.md#masked-letters-equal-parameters"),
+    "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops"),
     "compare-classification": (
         "questions by kind, equal parameters",
-        "comparisons.md#questions-by-kind-equal-parameters-recipescompare_classificationtoml",
+        "comparisons.md#questions-by-kind-equal-parameters",
     ),
     "compare-memory": (
         "memories, equal history and FLOPs",
-        "comparisons.md#memories-at-equal-history-and-equal-flops-recipescompare_memorytoml",
+        "comparisons.md#memories-at-equal-history-and-flops",
     ),
 }
 """Results file -> what it compares, and where docs/comparisons.md discusses it."""
 
 
 def facts(names: list[str], prefix: str = "") -> str:
-    """Return a table with one column an encoding, how to read it, and the reasons of what is refused."""
-    rows: dict[str, list[str]] = {}
-    reasons: list[str] = []
+    """Return what encodings cost, where they are defined, why not elsewhere, and their options."""
     entries = {entry["name"]: entry for entry in catalogue()["encodings"]}
+    lines = [
+        "| encoding | acts on | parameters | training time, encoder | training time, decoder | longest text |",
+        "| :--- | :--- | ---: | ---: | ---: | :--- |",
+    ]
     for name in names:
         entry = entries[name]
-        cells = {"acts on": entry["place"], "parameters, BERT-Base": grouped(sum(entry["parameters"].values()))}
+        cells = [f"`{name}`", entry["place"], grouped(sum(entry["parameters"].values()))]
         for network, steps in steps_of_training()["networks"].items():
-            ratio = f"{steps[name]['ratio']:.2f}" if name in steps else "not measured"
-            cells[f"training step, {network}, none = 1"] = "refused" if network in entry["refused_in"] else ratio
-        for use in USES:
-            refused = entry["refused_in"].get(use)
-            cells[use] = "refused" if refused else "yes"
-            if refused:
-                reasons.append(f"- `{name}`, {use}: {refused}.")
-        cells["longest text"] = "its table" if entry["bounded"] else "any"
-        cells["options"] = ", ".join(f"`{key}` = {_plain(value)}" for key, value in entry["options"].items()) or "none"
-        for row, cell in cells.items():
-            rows.setdefault(row, []).append(cell)
-    head = ["| | " + " | ".join(f"`{name}`" for name in names) + " |", "| --- |" + " --- |" * len(names)]
-    table = "\n".join([*head, *(f"| {row} | {' | '.join(cells)} |" for row, cells in rows.items())])
+            ratio = f"{steps[name]['ratio']:.2f}×" if name in steps else "not measured"
+            cells.append("not defined" if network in entry["refused_in"] else ratio)
+        cells.append("its position table" if entry["bounded"] else "any")
+        lines.append(f"| {' | '.join(cells)} |")
     legend = (
-        "Parameters at the sizes of BERT-Base: 12 layers, width 768, 12 heads, 512 positions. A training step on one"
-        f" CPU thread, as a ratio to the same network without encoding ([how]({prefix}performance.md)). Every argument"
-        f" is in the [reference]({prefix}reference/encodings.md)."
+        "Parameters at the sizes of BERT-Base (12 layers, width 768, 12 heads, 512 positions). Time of a training step"
+        f" relative to no encoding, on one CPU thread ([how it is measured]({prefix}performance.md))."
     )
-    refused = "\n\nRefused, and why:\n\n" + "\n".join(reasons) if reasons else ""
-    return f"{table}\n\n{legend}{refused}"
+    where = defined_in([entries[name] for name in names])
+    return "\n\n".join(["\n".join(lines), legend, where, options(names, prefix)])
+
+
+def defined_in(entries: list[dict[str, Any]]) -> str:
+    """Return where all of these encodings are defined, and once each reason why one is not."""
+    refused: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        for use, reason in entry["refused_in"].items():
+            refused.setdefault((use, reason), []).append(entry["name"])
+    everywhere = [words for use, words in USES.items() if use not in {use for use, _ in refused}]
+    lines = [f"Defined for {', '.join(everywhere[:-1])} and {everywhere[-1]}."]
+    if refused:
+        lines += ["", "Not defined for:", ""]
+    for (use, reason), names in refused.items():
+        which = "" if len(names) == len(entries) else f" ({', '.join(f'`{name}`' for name in names)})"
+        lines.append(f"- {USES[use]}{which}: {reason}.")
+    return "\n".join(lines)
+
+
+def options(names: list[str], prefix: str) -> str:
+    """Return a table of the options of these encodings, with the meanings of the classes' docstrings."""
+    rows: dict[str, dict[str, str]] = {}
+    meanings: dict[str, str] = {}
+    for name in names:
+        meanings = arguments_of(CATALOG[name]) | meanings
+        for key, value in options_of(CATALOG[name]).items():
+            rows.setdefault(key, {})[name] = "not set" if value is None else f"`{_plain(value)}`"
+    if not rows:
+        return "No options."
+    lines = ["| option | default | meaning |", "| :--- | :--- | :--- |"]
+    for key, defaults in rows.items():
+        which = "" if len(defaults) == len(names) else f" ({', '.join(f'`{name}`' for name in defaults)})"
+        values = list(dict.fromkeys(defaults.values()))
+        shown = values[0] if len(values) == 1 else ", ".join(f"{value} ({name})" for name, value in defaults.items())
+        meaning = meanings.get(key, "").replace("|", "\\|")
+        lines.append(f"| `{key}`{which} | {shown} | {meaning} |")
+    how = f"Set options with `encoding_options`; the [reference]({prefix}reference/encodings.md) has every argument."
+    return "\n".join([*lines, "", how])
+
+
+def arguments_of(kind: type) -> dict[str, str]:
+    """Return the meanings of a class's arguments, by name, also those in docstrings of its bases and its module."""
+    beside = [found for found in vars(sys.modules[kind.__module__]).values() if inspect.isclass(found)]
+    found: dict[str, str] = {}
+    for source in [*kind.__mro__, *(other for other in beside if other.__module__ == kind.__module__)]:
+        text = f"{inspect.getdoc(source)}\n".partition("\nArgs:\n")[2]
+        section = re.match(r"(?: +.*\n|\n)*", text)
+        arguments = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section[0] if section else "", flags=re.MULTILINE)
+        for name, meaning in arguments:
+            words = re.sub(r"\s+", " ", meaning).replace("``", "`")
+            found.setdefault(name, words[:1].upper() + words[1:])
+    return found
 
 
 def measured(names: list[str], prefix: str) -> str:
-    """Return one row for every arm of a comparison that has one of these encodings."""
-    lines = ["| comparison | arm | score | against the baseline | best arm |", "| --- | --- | ---: | --- | --- |"]
+    """Return one row for every model of a comparison that has one of these encodings."""
+    lines = ["| comparison | model | score | against the baseline | best |", "| :--- | :--- | ---: | :--- | :--- |"]
     for file, (title, address) in COMPARISONS.items():
         results = read_results(RESULTS / f"{file}.json")
         metric = quality_of(results).key
         summary = {entry.arm: entry.columns[metric] for entry in results.summary}
         sign = -1 if quality_of(results).higher_is_better else 1
         best = min(summary, key=lambda arm: sign * (summary[arm].mean or 0.0))
-        outcome = {found.arm: found.outcome for found in results.comparisons if found.against == results.baseline}
+        found = {entry.arm: entry for entry in compare_arms(results).comparisons if entry.against == results.baseline}
         for arm in results.arms:
             if _wanted(file, arm, names):
-                said = "the baseline" if arm.name == results.baseline else _said(outcome[arm.name], results)
+                said = "the baseline" if arm.name == results.baseline else _said(found[arm.name], results)
                 ends = with_spread(summary[best]).replace(" ", NO_BREAK)
                 score = f"{metric} {with_spread(summary[arm.name]).replace(' ', NO_BREAK)}"
                 last = "this one" if arm.name == best else f"{best}, {ends}"
                 lines.append(f"| [{title}]({prefix}{address}) | {arm.name} | {score} | {said} | {last} |")
     if len(lines) == 2:
-        return "No comparison of this repository has an arm with it yet."
-    return "\n".join([*lines, *longer_texts(names, prefix)])
+        return "Not compared in this repository yet."
+    limits = (
+        "Mean ± standard deviation over the seeds; small networks, one kind of text:"
+        f" [what this does not show]({prefix}comparisons.md)."
+    )
+    return "\n".join([*lines, "", limits, *longer_texts(names, prefix)])
+
+
+def scores(file: str) -> str:
+    """Return the scores of one comparison, best first, each with its difference from the baseline by Welch's test."""
+    results = read_results(RESULTS / f"{file}.json")
+    quality = quality_of(results)
+    costs = {arm.name: grouped(sum(arm.encoding_parameters.values())) for arm in results.arms}
+    found = {entry.arm: entry for entry in compare_arms(results).comparisons if entry.against == results.baseline}
+    lines = [
+        f"| encoding | {results.split} {quality.name} | against {results.baseline} | parameters of the encoding |",
+        "| :--- | ---: | :--- | ---: |",
+    ]
+    for entry in ranked(results):
+        said = " ".join(for_table(found[entry.arm], unit_of(results))) if entry.arm in found else "the baseline"
+        said = said.replace(NOT_DISTINGUISHABLE, "not significant")
+        lines.append(f"| `{entry.arm}` | {with_spread(entry.columns[quality.key])} | {said} | {costs[entry.arm]} |")
+    return "\n".join(lines)
 
 
 def longer_texts(names: list[str], prefix: str) -> list[str]:
@@ -123,15 +197,15 @@ def longer_texts(names: list[str], prefix: str) -> list[str]:
             if not any(values) and any(CATALOG[name].bounded for name in names_of(encodings[arm])):
                 # the probe leaves out arms that cannot read longer texts, the training length included
                 summary = next(entry[results["metric"]] for entry in results["summary"] if entry["arm"] == arm)
-                cells = [f"{summary['mean']:.2f}", *["longer than its table"] * (len(lengths) - 1)]
+                cells = [f"{summary['mean']:.2f}", *["longer than its position table"] * (len(lengths) - 1)]
                 with_table = True
             rows.append(f"| [{title.split(',')[0]}]({prefix}{address}) | {arm} | {' | '.join(cells)} |")
     if not rows:
         return []
-    head = f"| perplexity by length of the text | arm | {lengths[0]} (training) | "
+    head = f"| perplexity by text length | model | {lengths[0]} (training) | "
     head += " | ".join(f"{length:,}" for length in lengths[1:]) + " |"
-    note = ["", "Of an arm with a table the first number is its score above, of all test texts."] if with_table else []
-    return ["", head, "| --- | --- |" + " ---: |" * len(lengths), *rows, *note]
+    note = "A model with a position table: the number at the training length is its score above."
+    return ["", head, "| --- | --- |" + " ---: |" * len(lengths), *rows, *(["", note] if with_table else [])]
 
 
 def table(prefix: str) -> str:
@@ -193,15 +267,6 @@ def generated_tasks() -> str:
     return "\n".join(lines)
 
 
-def reference(text: str) -> str:
-    """Return mkdocstrings' lines for the classes of the catalogue that the page does not name itself."""
-    named = re.findall(r"^::: (\S+)", text, flags=re.MULTILINE)
-    addresses = [f"{kind.__module__}.{kind.__name__}" for kind in CATALOG.values()]
-    return "\n\n".join(
-        f"::: {address}\n    options:\n      members: false" for address in addresses if address not in named
-    )
-
-
 def settings(section: str) -> str:
     """Return a table of the names of a section of recipes: what each takes, its default and its meaning."""
     rows = ["| name | takes | default | meaning |", "| --- | --- | --- | --- |"]
@@ -238,14 +303,14 @@ def filled(text: str, page: str) -> str:
                 return facts(names.split(), prefix)
             case "measured", names:
                 return measured(names.split(), prefix)
+            case "scores", file:
+                return scores(file)
             case "catalogue", "table":
                 return table(prefix)
             case "catalogue", "costs":
                 return costs(prefix)
             case "catalogue", "tasks":
                 return generated_tasks()
-            case "catalogue", "reference":
-                return reference(text)
             case "recipe", section:
                 return settings(section)
             case _:
@@ -294,7 +359,7 @@ def steps_of_training() -> dict[str, Any]:
 
 
 def _wanted(file: str, arm: ArmResult, names: list[str]) -> bool:
-    """Tell whether a page shows this arm: that of memories all of their comparison, others those with an encoding."""
+    """Return whether a page shows this arm: all of the memories' comparison, else those with one of the encodings."""
     if file == "compare-memory":
         return names == ["memories"]
     return bool(set(names_of(str(arm.encoding))) & set(names))
@@ -304,7 +369,7 @@ def _plain(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else f"{value}"
 
 
-def _said(outcome: str, results: Results) -> str:
-    """Return the outcome in words, with the baseline's name."""
-    words = {"too few": "no claim, too few seeds", "no claim": "no claim, runs were lost"}.get(outcome, outcome)
-    return f"{words} ({results.baseline}, {results.significance.seeds} seeds)"
+def _said(entry: Comparison, results: Results) -> str:
+    """Return a difference from the baseline, and whether it is significant."""
+    size = unit_of(results).text(entry.difference or 0.0)
+    return f"{size} against {results.baseline}; {results.significance.seeds} seeds, {outcome_in_words(by_welch(entry))}"

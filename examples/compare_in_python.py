@@ -1,10 +1,10 @@
 """Compare two encodings fairly from Python: same data, same batches, equal parameters, several seeds.
 
 Shows: `wordorder.comparison.compare`, what `wordorder compare` calls, and how to read its results file.
-Prints: the arms with their test perplexity and parameters, and the verdict, which says how many seeds a claim takes.
+Prints: the models with their test perplexity and parameters, and the verdict, which says how many seeds a test needs.
 
 python examples/compare_in_python.py
-python examples/compare_in_python.py --steps 550 --seeds 8     # enough seeds for a claim; some minutes
+python examples/compare_in_python.py --steps 550 --seeds 8     # enough seeds for an exact test; some minutes
 """
 
 import argparse
@@ -60,11 +60,11 @@ model.encoding = "tupe-r"
 
 
 def main() -> None:
-    """Compare, and print what the results file says."""
+    """Compare, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="?", default="sotu", help="sotu, or a path or glob of text files")
     parser.add_argument("--steps", type=int, default=60, help="training steps of each run")
-    parser.add_argument("--seeds", type=int, default=2, help="runs of each arm")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each model")
     arguments = parser.parse_args()
     overrides = [f"training.max_steps={arguments.steps}", f"compare.seeds={list(range(arguments.seeds))}"]
     overrides.append(f'data.source="{arguments.source}"')
@@ -78,7 +78,7 @@ def main() -> None:
         score = entry.columns["perplexity"]
         print(f"{entry.arm:8} perplexity {score.mean:.2f} ({score.n} seeds), {totals[entry.arm]:,} parameters")
     judged = verdict(results)
-    print(judged.sentence, judged.evidence)
+    print(judged.sentence, judged.status)
 
 
 if __name__ == "__main__":

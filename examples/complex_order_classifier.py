@@ -1,9 +1,9 @@
-"""A bag of words that knows the order: complex-order embeddings in the simplest classifier there is.
+"""Classify by word order with a bag of words and complex-order embeddings.
 
-Shows: `wordorder-classifier`, the Hugging Face model of the complex-order paper, on a task that is all order. Each text
-is twelve random words; it belongs to class 1 if its word "before" stands ahead of its word "after". A bag of words adds
-its vectors up, so with a plain table it can only guess; where a word is a wave over positions, the sum still tells.
-Prints: accuracy on texts that were not trained on, by encoding.
+Shows: `wordorder-classifier`, the Hugging Face model of the complex-order paper. Each text is twelve random words; its
+class is 1 if the word "before" comes ahead of the word "after". A bag of words sums its vectors, so ordinary embeddings
+can only guess. Complex-order embeddings rotate with the position, which the sum preserves.
+Prints: accuracy on new texts, by encoding.
 
 python examples/complex_order_classifier.py
 python examples/complex_order_classifier.py --steps 1000 --encodings none sinusoidal complex-order complex-vanilla
@@ -28,7 +28,7 @@ def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def accuracy(encoding: str, architecture: str, steps: int) -> float:
-    """Train a fresh classifier and give its accuracy on new texts."""
+    """Train a new classifier and return its accuracy on new texts."""
     sizes = {"vocab_size": WORDS, "hidden_size": 32, "num_labels": 2, "max_position_embeddings": LENGTH}
     options = {} if architecture != "convolution" else {"filters": 32}
     config = build_config("classifier", architecture=architecture, encoding=encoding, **sizes, **options)

@@ -1,9 +1,9 @@
 """Convert a checkpoint of TUPE's reference code to a folder that transformers loads, without unpickling anything.
 
-Shows: `convert_tupe` and the way back, `to_reference_names`. The checkpoint is made on the fly, with random weights and
-the reference code's names, because the published one is large; a file of yours goes the same way, and so does
-`wordorder convert tupe model.pt FOLDER`.
-Prints: what was mapped, what the folder loads as, and that the converted model gives the logits of the original.
+Shows: `convert_tupe` and its inverse, `to_reference_names`. The script first writes a small checkpoint with random
+weights and the reference code's names: the published one is large. `wordorder convert tupe model.pt FOLDER` does the
+same for your file.
+Prints: the number of mapped weights, the model class, and the largest difference of the logits.
 
 python examples/convert_a_checkpoint.py
 """
@@ -20,7 +20,7 @@ from wordorder.models import build_config, build_model
 
 
 def checkpoint(folder: Path) -> tuple[torch.nn.Module, Path]:
-    """A small TUPE-R model as the reference code would have saved it, and the model itself."""
+    """Return a small TUPE-R model, and the file that the reference code would have saved."""
     sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = build_config(
         "encoder",

@@ -1,8 +1,8 @@
-"""Pre-train a small TUPE encoder, then fine-tune it and a fresh one to tell the century of a speech.
+"""Pre-train a small TUPE encoder, then fine-tune it and a new one to classify the century of a speech.
 
-Shows: two recipes of which the second starts from the first one's model; what is loaded and what is drawn anew.
-Prints: the perplexity of the masked words, which weights are new, and the accuracy of both classifiers on speeches that
-neither has seen. At this size pre-training is worth little or nothing; the recipe is the point.
+Shows: a recipe that starts from the model of another recipe, and which weights are loaded or new.
+Prints: the perplexity of masked words, the new weights, and the accuracy of both classifiers on unseen speeches. At
+this size pre-training helps little or not at all.
 
 python examples/fine_tune_with_tupe.py                  # State of the Union addresses, a few of them
 python examples/fine_tune_with_tupe.py --steps 2000 --documents 249
@@ -59,14 +59,14 @@ report_to = "none"
 
 
 def train(folder: Path, name: str, recipe: str, overrides: list[str]) -> RunResult:
-    """Train what a recipe says; the run folder has the name of its file."""
+    """Train a recipe in the folder of its name."""
     file = folder / f"{name}.toml"
     file.write_text(recipe, encoding="utf-8")
     return run(read_recipe(file, overrides), output_dir=folder / name, progress=False)
 
 
 def main() -> None:
-    """Pre-train, fine-tune from it, and train the same classifier from nothing."""
+    """Pre-train, fine-tune, and train the same classifier from random weights."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60, help="training steps of each of the three runs")
     parser.add_argument("--documents", type=int, default=16, help="addresses to read, of 249")

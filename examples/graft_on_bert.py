@@ -1,9 +1,9 @@
-"""Give a BERT that is already trained untied positions, without changing what it computes.
+"""Add TUPE to a trained BERT without changing its output.
 
-Shows: `wordorder.models.graft`. The BERT here has random weights, so that nothing is downloaded; any BERT or RoBERTa of
-transformers goes the same way: `AutoModelForMaskedLM.from_pretrained("google-bert/bert-base-uncased")`.
-Prints: how far the grafted model is from its host before training, the parameters that were added, the loss while both
-learn to repeat a pattern of tokens, and that the saved folder loads again.
+Shows: `wordorder.models.graft`. The BERT here has random weights and needs no download; any BERT or RoBERTa works, such
+as `AutoModelForMaskedLM.from_pretrained("google-bert/bert-base-uncased")`.
+Prints: the largest difference of the logits before training, the added parameters, the loss of both models after
+training on a repeated pattern of tokens, and whether the saved folder loads again.
 
 python examples/graft_on_bert.py
 """
@@ -21,7 +21,7 @@ MASK = 4
 
 
 def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts in which every token stands twice, three places apart; the second of each pair may be masked."""
+    """Draw texts in which every token occurs twice, three positions apart, and mask some of the second ones."""
     first = torch.randint(5, VOCABULARY, (BATCH, LENGTH // 6, 1, 3), generator=generator)
     tokens = first.expand(-1, -1, 2, -1).reshape(BATCH, LENGTH)
     masked = (torch.rand(tokens.shape, generator=generator) < 0.3) & (torch.arange(LENGTH) % 6 > 2)
@@ -29,7 +29,7 @@ def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(model: torch.nn.Module, steps: int) -> float:
-    """Train and give the mean loss, in nats, of the last tenth."""
+    """Train, and return the mean loss in nats over the last tenth of the steps."""
     generator = torch.Generator().manual_seed(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     losses: list[float] = []

@@ -1,9 +1,9 @@
-"""What did TUPE learn about positions? Train a small encoder, then look at its maps.
+"""Train a small encoder, then show what TUPE learned about positions.
 
-Shows: `wordorder.inspection`. The encoder fills blanks in texts whose every token repeats the one three places before,
-so that distances divisible by 3 are all that matters, and the maps should say so.
-Prints: for each head the distances that its map prefers, and how much of the map depends on distance alone. With
---folder the figures are written too, as `wordorder inspect` does.
+Shows: `wordorder.inspection`. The encoder fills blanks in texts where each token repeats the one three positions
+before, so the maps should prefer distances divisible by 3.
+Prints: the preferred distances of each head, and the share of its map that depends on distance alone. `--folder` also
+writes the figures, as `wordorder inspect` does.
 
 python examples/inspect_correlations.py
 python examples/inspect_correlations.py --steps 600 --folder figures
@@ -23,7 +23,7 @@ CLS, MASK = 0, 1
 
 
 def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """[CLS] and 24 tokens of period 3, some of them masked; -100 where nothing is to be told."""
+    """Draw [CLS] and 24 tokens of period 3, some masked, with labels (-100: no label)."""
     tokens = torch.randint(2, VOCABULARY, (BATCH, PERIOD), generator=generator).repeat(1, (LENGTH - 1) // PERIOD)
     tokens = torch.cat((torch.full((BATCH, 1), CLS), tokens), dim=1)
     masked = torch.rand(tokens.shape, generator=generator) < 0.3
@@ -32,7 +32,7 @@ def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(encoding: str, steps: int) -> torch.nn.Module:
-    """An encoder that has learned to fill the blanks."""
+    """Train an encoder to fill the blanks."""
     torch.manual_seed(0)
     encoder = wordorder.Encoder(
         VOCABULARY, width=32, layers=1, heads=2, max_positions=LENGTH, encoding=encoding, dropout=0.0
@@ -51,11 +51,11 @@ def train(encoding: str, steps: int) -> torch.nn.Module:
 
 
 def main() -> None:
-    """Train, inspect, print, and draw if asked to."""
+    """Train, inspect, print, and draw with --folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=250, help="training steps")
     parser.add_argument("--encoding", default="tupe-a", help="tupe-a, tupe-r, t5, ...")
-    parser.add_argument("--folder", type=Path, help="where figures go; without it none are drawn")
+    parser.add_argument("--folder", type=Path, help="folder for the figures; default: none are drawn")
     arguments = parser.parse_args()
     found = inspect_model(train(arguments.encoding, arguments.steps), LENGTH)
     for name, findings in found.maps.items():

@@ -1,13 +1,13 @@
-"""An encoding of your own: the common suite tries it out, then a small encoder learns with it and without.
+"""Write an encoding, check it, and train a small encoder with and without it.
 
-Shows: the six lines that an encoding of your own takes, and `check_encoding`, which tries it out.
-Prints: what the suite found, then the loss without positions and with the encoding.
+Shows: an encoding as a class of two methods, and `check_encoding`.
+Prints: the findings of the checks, then the loss without positions and with the encoding.
 
     python examples/own_encoding.py
-    wordorder compare recipes/demo.toml --arm examples/own_encoding.py:Neighbours
+    wordorder compare demo --arm examples/own_encoding.py:Neighbours
 
-`Neighbours` adds one learned number per head to the score of the next token on either side, and to that of the token
-itself; all others are left as they are. A term of the scores that depends on distance alone is `at_distance`.
+`Neighbours` adds a learned number per head to the scores of the token before, the token itself and the token after.
+`at_distance` defines a term of the scores that depends on distance alone.
 """
 
 import torch
@@ -25,9 +25,9 @@ class Neighbours(OnDistance):
         self.table = nn.Parameter(torch.zeros(3, heads))
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Numbers for distances of any shape: (heads, *shape)."""
+        """Return the term for distances ``key - query`` of any shape: (heads, *shape)."""
         near = (distance.abs() <= 1)[..., None]
-        return torch.where(near, self.table[distance.clamp(-1, 1) + 1], 0).movedim(-1, 0)
+        return 10 * torch.where(near, self.table[distance.clamp(-1, 1) + 1], 0).movedim(-1, 0)
 
 
 if __name__ == "__main__":

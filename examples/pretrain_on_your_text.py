@@ -1,7 +1,7 @@
-"""Pre-train a small TUPE-R encoder on your own text from Python, then let it fill a blank.
+"""Pre-train a small TUPE-R encoder on your own text from Python, then fill a mask.
 
-Shows: a recipe as text, `run`, and transformers' fill-mask pipeline on the result.
-Prints: the test perplexity of masked words, and the three likeliest words for the blank.
+Shows: a recipe as text, `run`, and transformers' fill-mask pipeline.
+Prints: the test perplexity of masked words, and the three likeliest words for the mask.
 
 python examples/pretrain_on_your_text.py                    # the State of the Union addresses
 python examples/pretrain_on_your_text.py 'texts/*.txt' --steps 2000
@@ -49,7 +49,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=150, help="training steps")
     parser.add_argument("--text", default="the people of the united [MASK]", help="a text with a mask")
-    parser.add_argument("--folder", type=Path, help="where the model goes; default: a temporary folder")
+    parser.add_argument("--folder", type=Path, help="folder for the model; default: a temporary one")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         recipe_file = Path(temporary) / "pretrain.toml"

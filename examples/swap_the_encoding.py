@@ -1,10 +1,10 @@
-"""What does word order buy? One small encoder, several encodings, in plain torch, on a task that is all order.
+"""Train one small encoder with several encodings, in plain torch.
 
-The text is random numbers; the encoder says of every number whether it is smaller than the one before it. A bag of
-words can only guess from the number itself. Nothing but torch is needed.
+The text is random numbers; the encoder classifies for each number whether it is smaller than the one before it. Without
+word order it can only guess from the number itself.
 
-Shows: `wordorder.Encoder` in a plain training loop; the encoding is one name.
-Prints: the loss of each encoding after the same steps on the same batches.
+Shows: `wordorder.Encoder` in a plain training loop; the encoding is a name.
+Prints: the loss of each encoding after the same number of steps on the same batches.
 
     python examples/swap_the_encoding.py
     python examples/swap_the_encoding.py --steps 300 --encodings none rope tupe-r learned+t5
@@ -27,7 +27,7 @@ def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(encoding: str, steps: int) -> float:
-    """Train a fresh encoder and give its loss, in nats per token, over the last tenth of the steps."""
+    """Train a new encoder, and return its mean loss in nats per token over the last tenth of the steps."""
     torch.manual_seed(0)
     encoder = wordorder.Encoder(
         VOCABULARY, width=64, layers=2, heads=4, max_positions=LENGTH, encoding=encoding, dropout=0.0

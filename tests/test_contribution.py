@@ -58,21 +58,26 @@ def test_numbers_by_distance():
 
 Shaw et al., [Self-attention with relative position representations](https://arxiv.org/abs/1803.02155), 2018.
 
-```
-score[h, i, j] = q_i . k_j / sqrt(D) + b[h, j - i] where |j - i| <= 1
+```math
+s_{hij} = \\frac{q_i^\\top k_j}{\\sqrt{D}} + b_{h, j - i}
 ```
 
-## Where it acts, and what it costs
+??? example "As code"
+    ```text
+    score[h, i, j] = q_i . k_j / sqrt(D) + b[h, j - i] where |j - i| <= 1
+    ```
+
+## Cost and options
 
 <!-- facts: neighbours -->
 
-## How ours differs
-
-It does not.
-
-## When to use it
+## Measured results
 
 <!-- measured: neighbours -->
+
+## Differences from the paper
+
+None.
 """,
 }
 ENTRY = {

@@ -34,31 +34,52 @@ def test_the_command_reference_is_that_of_the_command_line(script):
     assert publish.put(page("command-line.md")) == page("command-line.md"), "run benchmarks/publish_commands.py"
 
 
+def test_the_table_of_the_list_is_what_the_catalogues_say(script):
+    publish = script("publish_commands")
+    assert publish.FILE.read_text(encoding="utf-8") == publish.listing(), "run benchmarks/publish_commands.py"
+
+
 def test_the_reference_names_every_command_and_what_its_help_shows(script):
     from typer.testing import CliRunner
 
     from wordorder.cli.app import app
 
-    reference = script("publish_commands").reference()
+    publish = script("publish_commands")
+    reference = publish.reference()
+    shared = {name.split()[0] for name in publish.SHARED}
+    assert all(f"\n- `{name}`: {meaning}\n" in reference for name, meaning in publish.SHARED.items())
     for command in app.registered_commands:
         block = reference[reference.index(f"### {command.name}\n") :].split("\n### ")[0]
         told = CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "250"}).output
         options = {name for name in re.findall(r"--[a-z-]+", told) if name != "--help"}
-        assert options <= set(re.findall(r"--[a-z-]+", block))
-        rows = [row.split(" | ") for row in block.splitlines() if row.startswith("| `")]
-        assert all(len(row) == 4 and row[3].strip(" |") for row in rows), "every argument has a meaning"
+        rows = [row.split("`: ") for row in block.splitlines() if row.startswith("- `")]
+        assert options - shared <= set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows)))
+        assert all(len(row) == 2 and row[1].strip() for row in rows), "every argument has a meaning"
         example = re.findall(r"```bash\n(wordorder .*)\n```", block)
         assert len(example) == 1
         assert set(re.findall(r"--[a-z-]+", example[0])) <= options
 
 
+def test_the_figures_of_a_comparison_are_drawn_from_its_json_where_a_page_shows_them(script, tmp_path, monkeypatch):
+    publish = script("publish_demo")
+    results = json.loads((ROOT / "benchmarks/results/demo.json").read_text(encoding="utf-8"))
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "page.md").write_text("![Curves](figures/demo_learning_curves.png)")
+    monkeypatch.setattr(publish, "ROOT", tmp_path)
+    monkeypatch.setattr(publish, "PAGES", (tmp_path / "page.md",))
+    publish.publish_figures("demo", results)
+    (drawn,) = (tmp_path / "docs" / "figures").iterdir()
+    assert drawn.name == "demo_learning_curves.png"
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
 def test_types_limits_and_defaults_are_read_from_the_signature(script):
     reference = script("publish_commands").reference()
-    assert "| `--top` | integer, at least 1 | `5` |" in reference
-    assert "| `--top-p` | number, at least 0, at most 1 |  |" in reference
-    assert "| `--split` | `train`, `validation`, `test`, `all` | `test` |" in reference
-    assert "| `--stop-at-end/--no-stop-at-end` | flag | on |" in reference
-    assert "| `--set SECTION.KEY=VALUE` | text; may be repeated |  |" in reference
+    assert re.search(r"^- `--top( N)?`: .* \(≥ 1; default `5`\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--top-p( P)?`: .* \(≥ 0, ≤ 1\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--split.*default `test`\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--stop-at-end/--no-stop-at-end`: .* \(on by default\)$", reference, flags=re.MULTILINE)
+    assert re.search(r"^- `--context.*segment`?[,|] ?`?sliding`?[,|] ?`?memory", reference, flags=re.MULTILINE)
 
 
 def test_a_command_without_an_example_is_refused(script):
@@ -107,29 +128,51 @@ def test_the_page_of_backends_says_that_no_gpu_has_run_until_one_has(script, tmp
         publish.gpu_section(publish.gpu_results(tmp_path))
 
 
-def test_a_kernel_that_spills_is_marked_in_its_table(script):
+def test_a_kernel_that_spills_in_a_loop_is_named_below_the_table(script):
     row = {"kernel": "k", "blocks": "", "registers": 9, "shared": 2048, "matrix": ["mma.sync"], "spills": 0}
     row |= {"inside": 0}
     rows = [row | {"target": "a"}, row | {"target": "b", "spills": 4, "inside": 2, "shared": 0}]
     rows += [row | {"kernel": "l", "target": "a", "spills": 8}]
     results = {"shared_limits": {"a": 4096, "b": 4096}, "rows": rows, "compiler": {"triton": "3"}}
     table = script("publish_backends").kernels_table(results)
-    assert "| k | 9 registers, 2 KiB, `mma.sync` | 9 registers, `mma.sync`, **spills 4, 2 times in a loop** |" in table
-    assert "| l | 9 registers, 2 KiB, `mma.sync`, spills 8 bytes around loops |" in table
-    assert "1 of 3 spill" in table
+    assert "| a | 2 | up to 9 | up to 2 of 4 KiB | `mma.sync` | 1 of 2, up to 8 bytes |" in table
+    assert "| b | 1 | up to 9 | up to 0 of 4 KiB | `mma.sync` | none |" in table
+    assert table.endswith("1 of 3 spill registers in an inner loop:\n\n- k, b: **4 bytes**")
+    calm = script("publish_backends").kernels_table(results | {"rows": rows[:1], "shared_limits": {"a": 4096}})
+    assert calm.endswith("None of 1 spill registers in an inner loop.")
 
 
-def test_the_overview_compares_eager_with_eager_and_names_what_is_compiled(script):
+def test_headlines_hold_the_ratios_of_their_files_and_name_what_is_compiled(script):
     publish = script("publish_performance")
-    for question, _, _, ours, others in publish.OVERVIEW:
-        if "compiled" in ours:
-            assert "torch.compile" in question
-            assert not others
-    rows = [row for row in publish.overview().splitlines() if row.startswith("| complex-order embedding<br>")]
-    eager = publish.results_of("complex-embedding")["sections"]
-    of_passes = eager["embedding, forward and backward, 8,192 tokens drawn evenly"]["complex-order"]
-    assert len(rows) == 1
-    assert f"| {of_passes['ratio']:.2f} (" in rows[0]
+    for sentence, _, numbers in publish.HEADLINES:
+        assert sentence.count("{}") == len(numbers)
+        assert ("torch.compile" in sentence) == any("compiled" in candidate for _, candidate, *_ in numbers)
+    (line,) = (row for row in publish.headlines().splitlines() if row.startswith("- **A complex-order embedding**"))
+    timed = publish.results_of("complex-embedding")["sections"]
+    of_passes = timed["embedding, forward and backward, 8,192 tokens drawn evenly"]
+    eager, compiled = (of_passes[name]["ratio"] for name in ("complex-order", "complex-order, compiled"))
+    assert f"takes {eager:.2f} times as long as `nn.Embedding`, and {compiled:.2f} times under" in line
+
+
+def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
+    tables = script("speed_tables")
+    times = {"plain": {"ratio": 1.0}, "ours": {"ratio": 1.254}, "pair, block": {"ratio": 9.0}}
+    found = tables.speed_table({"sections": {"step, 2 x 8, float32": times, "step, 2 x 9, float32": times}})
+    assert found.splitlines() == [
+        "| Step, float32 | 2 x 8 | 2 x 9 |",
+        "| :--- | ---: | ---: |",
+        "| plain | 1.00 | 1.00 |",
+        "| ours | 1.25 | 1.25 |",
+    ]
+    alone = tables.speed_table({"sections": {"step, 2 x 8": times}})
+    assert alone == "Step, 2 x 8: `plain` 1.00, `ours` 1.25."
+    networks = {"encoder": {"none": {"ratio": 1.0}}, "decoder": {"none": {"ratio": 1.0}, "cope": {"ratio": 1.2}}}
+    encodings = tables.speed_table({"settings": {}, "networks": networks, "limit": "none"})
+    assert "| cope | not defined | 1.20 |" in encodings
+    assert encodings.endswith("The other 1 take 1.00 to 1.00 times as long as `none`.")
+    curve = {str(2**n): {"bytes": 2**20 * n, "seconds": 0.04} for n in range(10, 14)}
+    assert "| 8,192 | 13 | 0.0 |" in (lengths := tables.speed_table({"sections": {"training step": curve}}))
+    assert "| 4,096 |" not in lengths
 
 
 def test_every_benchmark_that_is_measured_is_on_the_performance_page(script):
@@ -166,21 +209,20 @@ def test_names_at_the_ends_of_lines_do_not_overlap(script):
 def test_the_decision_page_is_that_of_the_committed_results(script):
     publish = script("publish_choice")
     assert publish.page_of(page("choose.md")) == page("choose.md"), "run benchmarks/publish_choice.py"
-    assert set(re.findall(r"<!-- ([a-z-]+)-table -->", page("choose.md"))) == {"advice", *publish.TASKS}
     assert "\n<!-- catalogue: costs -->\n" in page("choose.md")
 
 
-def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001, flops: dict[str, int] | None = None):
+def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001):
     """A results file of made-up perplexities: every seed moves all arms alike, and each arm a little by itself."""
+    from wordorder.comparison.results_file import Row
+    from wordorder.comparison.statistics.summary import summarise
+
     rows = [
         {"arm": arm, "seed": seed, "perplexity": score * (1 + 0.01 * seed + spread * ((7 * seed + len(arm)) % 5))}
         for arm, score in scores.items()
         for seed in range(seeds)
     ]
-    from wordorder.comparison.results_file import Row
-    from wordorder.comparison.statistics.summary import summarise
-
-    arms = [{"name": arm, "flops_per_token": (flops or {}).get(arm, 100)} for arm in scores]
+    arms = [{"name": arm, "encoding": arm} for arm in scores]
     recipe = {"compare": {}, "data": {}, "training": {}, "model": {}}
     planned = {"arms": len(arms), "seeds": list(range(seeds)), "runs": len(rows), "rates": []}
     results = {"arms": arms, "rows": rows, "recipe": recipe, "planned": planned, "task": "masked-lm", "name": "made up"}
@@ -188,99 +230,58 @@ def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001, f
     return {**results, "summary": summary, "failed": [], "metric": "perplexity"}
 
 
-def test_advice_claims_what_the_corrected_test_claims(script):
-    said = " ".join(
-        script("choice_rules").advice(parse_results(comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0})))
-    )
-    assert "**good** has the lowest test masked-token perplexity." in said
-    assert "claimed to be better than poor and none" in said
-    assert "survey" not in said
+def test_the_best_model_is_recommended_with_those_near_it_that_are_not_significantly_worse(script):
+    scores = {"none": 9.0, "first": 3.9, "second": 4.0, "thirds": 4.05, "fourth": 4.1, "far": 4.6, "worse": 4.3}
+    found = script("choice_rules").standing_of(parse_results(comparison(8, scores, spread=0.02)))
+    assert found.best == "first"
+    assert found.beside == ["second", "thirds"], "at most two"
+    assert found.significant["none"]
+    assert found.significant["worse"]
+    assert found.distance("far") == pytest.approx(0.18, abs=0.02)
 
 
-def test_advice_names_the_cheapest_of_those_that_cannot_be_told_apart(script):
-    flops = {"first": 150, "second": 100, "none": 90}
-    results = comparison(8, {"none": 9.0, "first": 4.0, "second": 4.0}, spread=0.05, flops=flops)
-    said = " ".join(script("choice_rules").advice(parse_results(results)))
-    best, level = ("first", "second") if "**first**" in said else ("second", "first")
-    assert f"**{best}** has" in said
-    assert f"Not distinguishable from it: {level}." in said
-    assert "Of these second takes the fewest FLOPs per token at these sizes." in said
-    for budget in (
-        {"match": "flops"},
-        # narrower layers, not the encoding, save these FLOPs
-        {"match": "parameters", "arms": {"second": {"changed": {"model.intermediate_size": [256, 208]}}}},
-    ):
-        assert "FLOPs" not in " ".join(script("choice_rules").advice(parse_results(results | {"budget": budget})))
-    unchanged = {"match": "parameters", "arms": {"second": {"changed": {}}}}
-    assert "fewest FLOPs" in " ".join(script("choice_rules").advice(parse_results(results | {"budget": unchanged})))
+@pytest.mark.parametrize(("seeds", "second", "significant"), [(8, 4.2, True), (3, 4.2, False), (3, 8.0, True)])
+def test_few_seeds_are_compared_by_welchs_test(script, seeds: int, second: float, significant: bool):
+    results = parse_results(comparison(seeds, {"none": 9.0, "first": 4.0, "second": second}, spread=0.02))
+    assert script("choice_rules").standing_of(results).significant["second"] is significant
 
 
-def test_advice_claims_nothing_with_few_seeds_and_where_nothing_is_better_than_the_baseline(script):
+def test_fewer_than_three_seeds_recommend_nothing(script):
+    assert script("choice_rules").standing_of(parse_results(comparison(2, {"none": 9.0, "good": 4.0}))) is None
+
+
+def test_a_model_must_beat_the_control_to_be_recommended(script):
     rules = script("choice_rules")
-    few = " ".join(rules.advice(parse_results(comparison(3, {"none": 9.0, "good": 4.0}))))
-    assert few.startswith("A survey, no claim: 3 seeds (claims take 6). **good**")
-    level = " ".join(rules.advice(parse_results(comparison(8, {"none": 4.001, "other": 4.0}, spread=0.05))))
-    assert "**other**" in level
-    assert "Nothing is claimed to be better than no positions at all." in level
-    assert "cost" not in level
+    for score, beaten in ((4.0, True), (8.99, False), (12.0, False)):
+        results = parse_results(comparison(8, {"none": 9.0, "other": score}, spread=0.05))
+        assert rules.beats_control(results, rules.standing_of(results)) is beaten
 
 
-def test_there_is_no_advice_where_nothing_is_told_apart_from_luck(script):
-    rules = script("choice_rules")
-    assert rules.quality_sentences(parse_results(comparison(1, {"none": 9.0, "good": 4.0}))) == [
-        "No advice: 1 seed per arm, so that no difference can be told from luck."
-    ]
-    (said,) = rules.quality_sentences(parse_results(comparison(3, {"none": 4.0, "other": 4.001}, spread=0.05)))
-    assert said == "No advice: 3 seeds (claims take 6), and the ranges of all arms overlap."
+def test_the_control_of_memories_is_the_model_without_one(script):
+    results = comparison(8, {"rope": 5.0, "recurrence": 4.0})
+    results["arms"][1]["overrides"] = {"model.memory": "transformer-xl"}
+    results["recipe"]["compare"]["baseline"] = "recurrence"
+    assert script("choice_rules").control_of(parse_results(results)) == "rope"
 
 
-def memories(scores: dict[str, float], parameters: dict[str, int]):
-    results = comparison(8, scores)
-    for arm in results["arms"]:
-        arm["overrides"] = {} if arm["name"] == "none" else {"model.memory": arm["name"]}
-        arm["parameters"] = {"total": parameters[arm["name"]]}
-    return results
-
-
-def test_memories_are_recommended_only_where_one_of_them_helps(script):
-    rules, equal = script("choice_rules"), {"none": 100, "recurrence": 100, "look-ahead": 100}
-    said = " ".join(rules.advice(parse_results(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, equal))))
-    assert said == (
-        "No advice which memory to take: no arm with a memory is claimed to be better than the one without (none), so "
-        "that the experiment has no positive control. Claimed to be worse than it: recurrence and look-ahead."
-    )
-    fewer = equal | {"recurrence": 90, "look-ahead": 60}
-    said = " ".join(rules.advice(parse_results(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, fewer))))
-    assert said.endswith("It has 100 parameters, those with a memory 60 to 90: the set-up decides.")
-    said = " ".join(rules.advice(parse_results(memories({"none": 5.0, "recurrence": 4.0, "look-ahead": 6.0}, equal))))
-    assert said.startswith("**recurrence** has the lowest")
-
-
-def test_times_within_the_margin_are_not_told_apart(script):
-    rows = {
-        name: {"ratio": ratio, "ratio_quartiles": [low, 1.2]}
-        for name, ratio, low in (("none", 1, 1), ("a", 1.04, 0.999), ("b", 1.04, 1.001), ("c", 1.01, 1.001))
-    }
-    assert script("choice_rules").dearer(rows) == ({"a": pytest.approx(0.04), "b": pytest.approx(0.04)}, ["c"])
-
-
-def test_advice_on_longer_texts_gives_ratios_with_their_range_over_seeds(script):
+def test_longer_texts_are_judged_by_the_probe(script):
     probe = {
         **{"title": "Longer texts", "x": "tokens", "value": "perplexity", "higher_is_better": False},
         "x_kind": "number",
         "rows": [
-            {"arm": arm, "group": "all tokens", "seed": seed, "x": x, "value": value + seed * (x > 64)}
-            for arm, values in {"good": (4.0, 4.8), "none": (10.0, 12.0), "poor": (8.0, 20.0)}.items()
+            {"arm": arm, "group": "all tokens", "seed": seed, "x": x, "value": value + 0.01 * seed}
+            for arm, values in {"none": (10.0, 12.0), "holds": (8.0, 8.4), "grows": (4.0, 20.0)}.items()
             for x, value in zip((64, 1024), values, strict=True)
-            for seed in (0, 1)
+            for seed in range(3)
         ],
         "skipped": [{"arm": "table", "reason": "longer than its table"}],
     }
-    results = comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0, "table": 5.0}) | {
-        "probes": {"extrapolation": probe}
-    }
-    (said,) = script("choice_rules").length_sentences(parse_results(results))
-    assert said == (
-        "Perplexity on texts of 16 times the length over that at the length of training (lowest to highest seed): "
-        "none 1.25 (1.20 to 1.30), good 1.32 (1.20 to 1.45), poor 2.56 (2.50 to 2.62); table cannot read them."
-    )
+    scores = {"none": 10.0, "holds": 8.0, "grows": 4.0, "table": 4.0}
+    results = parse_results(comparison(3, scores) | {"probes": {"extrapolation": probe}})
+    rules = script("choice_rules")
+    assert rules.standing_of(results).best in ("grows", "table")
+    longer = rules.standing_of(results, 16)
+    assert (longer.best, longer.beside) == ("holds", [])
+    assert longer.significant == {"none": True, "grows": True}
+    assert rules.growth(results)["grows"] == pytest.approx(5, abs=0.01)
+    assert rules.refusing(results) == ["table"]

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,13 @@ import pytest
 import torch
 
 import wordorder
-from wordorder.encodings import CATALOG
+from wordorder.encodings import CATALOG, options_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FIGURES = DOCS / "figures" / "mechanisms"
 RESULTS = ROOT / "benchmarks" / "results"
-HEADINGS = ("Where it acts, and what it costs", "How ours differs", "When to use it")
+HEADINGS = ("Cost and options", "Measured results", "Differences from the paper")
 
 
 def named(page: Path, table: str) -> list[str]:
@@ -52,12 +53,6 @@ def test_every_encoding_of_the_catalogue_has_its_page(made: ModuleType):
     }
 
 
-def test_every_encoding_is_in_the_reference_once(made: ModuleType):
-    lines = re.findall(r"^::: (\S+)$", as_built(made, "reference/encodings.md"), flags=re.MULTILINE)
-    assert len(set(lines)) == len(lines)
-    assert {f"{kind.__module__}.{kind.__qualname__}" for kind in CATALOG.values()} <= set(lines)
-
-
 def entries(nav: list[Any], title: str = "") -> Iterator[tuple[str, str]]:
     """Yield every page of a nav with the title of the section that it stands in."""
     for entry in nav:
@@ -72,7 +67,8 @@ def test_the_navigation_has_every_page_once_and_mechanisms_by_place(made: Module
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; it comes with the extra docs")
     nav = made.navigation(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     found = list(entries(nav))
-    assert sorted(page for page, _ in found) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    there = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"log.md"}
+    assert sorted(page for page, _ in found) == sorted(there)
     by_hand = {page for page, _ in entries(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])}
     for page, section in found:
         if page not in by_hand:
@@ -85,7 +81,18 @@ def test_the_navigation_has_every_page_once_and_mechanisms_by_place(made: Module
 )
 def test_a_page_has_an_equation_its_figures_and_its_sections(page: Path):
     text = page.read_text(encoding="utf-8")
-    assert re.search(r"^```\n.* (=|->) .*^```$", text, flags=re.DOTALL | re.MULTILINE), "an equation"
+    equations = re.findall(r"^```math\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    assert equations, "an equation"
+    as_code = re.findall(
+        r'^\?\?\? example "As code"\n    ```text\n(.*?)^    ```$', text, flags=re.DOTALL | re.MULTILINE
+    )
+    assert as_code, "the equation in ASCII"
+    assert all(re.search(r"=|->", block) for block in as_code)
+    converter = pytest.importorskip("latex2mathml.converter", reason="latex2mathml comes with the extra docs")
+    for equation in equations:
+        mathml = ElementTree.fromstring(converter.convert(equation))
+        left_over = [word for word in mathml.itertext() if "\\" in word]
+        assert not left_over, f"latex2mathml does not know {left_over}"
     figures = re.findall(r"!\[([^\]]+)\]\((?:\.\./)?(figures/mechanisms/[\w.-]+\.svg)\)", text)
     drawn = {f"figures/mechanisms/{file.name}" for file in FIGURES.glob(f"{page.stem}-*.svg")}
     assert drawn <= {path for _, path in figures}, "all that are drawn of it"
@@ -94,8 +101,8 @@ def test_a_page_has_an_equation_its_figures_and_its_sections(page: Path):
         headings = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
         assert [heading for heading in headings if heading in HEADINGS] == list(HEADINGS)
     else:
-        assert "differ" in text
-        assert "## When to use it" in text
+        assert re.search(r"^## Differences from the", text, flags=re.MULTILINE)
+        assert "## Measured results" in text
 
 
 def test_facts_and_measurements_are_those_of_the_code_and_the_results(made: ModuleType):
@@ -104,21 +111,62 @@ def test_facts_and_measurements_are_those_of_the_code_and_the_results(made: Modu
     score = next(entry["perplexity"]["mean"] for entry in compared if entry["arm"] == "alibi")
     page = as_built(made, "mechanisms/alibi.md")
     for row in (
-        f"| acts on | {CATALOG['alibi'].place} |",
-        "| parameters, BERT-Base | 0 |",
-        f"| training step, decoder, none = 1 | {step['ratio']:.2f} |",
+        f"| `alibi` | {CATALOG['alibi'].place} | 0 |",
+        f" | {step['ratio']:.2f}× | any |",
         f"| alibi | perplexity {score:.3f}\N{NO-BREAK SPACE}±",
     ):
         assert row in page
-    assert "| parameters, BERT-Base | 1,575,936 | 1,576,320 | 1,575,936 |" in as_built(made, "tupe.md")
+    for name, count in (("tupe-a", "1,575,936"), ("tupe-r", "1,576,320"), ("untied-sum", "1,575,936")):
+        assert f"| `{name}` | {CATALOG[name].place} | {count} |" in as_built(made, "tupe.md")
+
+
+def test_differences_from_the_baseline_are_in_percent_or_points_and_say_whether_they_are_significant(made: ModuleType):
+    files = [RESULTS / f"compare-{name}.json" for name in ("mlm", "clm", "classification")]
+    masked, causal, questions = (
+        {entry["arm"]: entry for entry in results["comparisons"] if entry["against"] == results["baseline"]}
+        for results in (json.loads(file.read_text(encoding="utf-8")) for file in files)
+    )
+    rows = made.measured(["deberta", "none", "tupe-r", "rope"], "").splitlines()
+    for entry, sign, said in (
+        (masked["deberta"], "−", "% against rope; 8 seeds, significantly better |"),
+        (masked["none"], "+", "% against rope; 8 seeds, significantly worse |"),
+        (causal["tupe-r"], "−", "% against rope; 3 seeds, not significant |"),
+    ):
+        percent = abs(100 * math.expm1(-entry["difference"]))
+        size = f"{sign}{percent:.{0 if percent >= 100 else 1}f}"
+        assert [row for row in rows if f"| {entry['arm']} |" in row and f"| {size}{said}" in row], (size, rows)
+    points = f"| +{questions['rope']['difference']:.3f} against none; 6 seeds, not significant |"
+    assert [row for row in rows if "| rope |" in row and points in row]
+
+
+def test_every_option_has_its_meaning_and_default(made: ModuleType):
+    for name, kind in CATALOG.items():
+        for key in options_of(kind):
+            assert made.arguments_of(kind).get(key), f"{name}: the docstring does not say what {key} is"
+    table = made.options(["rope", "rope-yarn", "complex-vanilla"], "")
+    assert "| `base` (`rope`, `rope-yarn`) | `10000.0` | Sets the longest wavelength" in table
+    assert "| `original_positions` (`rope-yarn`) | not set | Original length N" in table
+    assert made.options(["alibi"], "") == "No options."
+
+
+def test_scores_of_a_comparison_are_those_of_its_file(made: ModuleType):
+    results = json.loads((RESULTS / "order-binding.json").read_text(encoding="utf-8"))
+    lines = made.scores("order-binding").splitlines()[2:]
+    assert len(lines) == len(results["summary"])
+    means = [float(line.split(" | ")[1].split()[0]) for line in lines]
+    assert means == sorted(means, reverse=True)
+    best = next(entry for entry in results["comparisons"] if entry["arm"] == "complex-order")["retrained"]
+    assert lines[0].startswith(f"| `complex-order` | 1.000 ± 0.000 | +{best['difference']:.3f} [")
+    assert lines[0].endswith(", p < 0.001 | 960 |")
+    assert any(line.startswith("| `none` |") and "| the baseline | 0 |" in line for line in lines)
 
 
 def test_tables_are_put_in_as_the_site_is_built_and_are_not_typed(made: ModuleType):
     for page in sorted(DOCS.rglob("*.md")):
         name, written = page.relative_to(DOCS).as_posix(), page.read_text(encoding="utf-8")
         built = as_built(made, name)
-        assert not re.search(r"^<!-- (facts|measured|catalogue): ", built, flags=re.MULTILINE), name
-        assert "| parameters, BERT-Base |" not in written
+        assert not re.search(r"^<!-- (facts|measured|scores|catalogue): ", built, flags=re.MULTILINE), name
+        assert "| training time, encoder |" not in written
         assert set(named(page, "measured")) <= {*CATALOG, "memories"}, name
         for target in re.findall(r"\]\(([\w./-]+)[)#]", "\n".join(set(built.split("\n")) - set(written.split("\n")))):
             assert (page.parent / target).is_file(), f"{name}: {target}"
@@ -128,18 +176,36 @@ def test_tables_are_put_in_as_the_site_is_built_and_are_not_typed(made: ModuleTy
 
 def test_facts_say_what_is_refused(made: ModuleType):
     facts = made.facts(["rope", "cope"])
-    assert "| encoder | yes | refused |" in facts
-    assert "| look-ahead | yes | refused |" in facts
-    assert facts.count("- `cope`, ") == len(CATALOG["cope"].refused_in)
+    assert re.search(r"^\| `cope` \|.*\| not defined \| \d\.\d\d× \|", facts, flags=re.MULTILINE)
+    assert "Defined for decoders and segment-recurrence memory." in facts
+    for use, reason in CATALOG["cope"].refused_in.items():
+        assert f"- {made.USES[use]} (`cope`): {reason}." in facts
+    together = made.facts(["tupe-a", "tupe-r"])
+    assert together.count(CATALOG["tupe-a"].refused_in["cross-attention"]) == 1, "one reason is said once"
+    assert "Defined for encoders, decoders, segment-recurrence memory and look-ahead memory." in together
+    assert "Not defined" not in made.facts(["rope"])
 
 
 def test_no_arm_is_refused_at_the_length_of_its_training(made: ModuleType):
     lines = made.longer_texts(sorted(CATALOG), "")
     table = {line.split(" | ")[1]: line.strip("| ").split(" | ")[2:] for line in lines if line.startswith("| [masked")}
     assert float(table["rope"][0]) < float(table["rope"][-1])
-    assert table["tupe-r"] == ["4.64", *["longer than its table"] * (len(table["rope"]) - 1)]
-    assert lines[-1].startswith("Of an arm with a table")
+    assert table["tupe-r"] == ["4.64", *["longer than its position table"] * (len(table["rope"]) - 1)]
+    assert lines[-1].startswith("A model with a position table")
     assert made.longer_texts(["rope"], "")[-1].startswith("| [causal")
+
+
+def test_the_figures_are_legible_on_a_dark_page(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed; it comes with the extra train")
+    monkeypatch.syspath_prepend(str(DOCS / "figures"))
+    dark = importlib.import_module("draw_mechanisms").DARK
+    bright = {"stroke: #21918c", "stroke: #5ec962"}
+    for file in FIGURES.iterdir():
+        text = file.read_text(encoding="utf-8")
+        used = set(re.findall(r"(?:fill|stroke): #[0-9a-f]{6}(?=[;\"])", text)) - bright
+        assert all(f"[style*='{colour}']" in dark for colour in used), f"{file.name}: {used}"
+        rules = re.findall(r"@media \(prefers-color-scheme: dark\) \{ (.*?)\} \*", text)
+        assert rules == ["".join(f"{selector} {{{rule}}} " for selector, rule in dark.items())], file.name
 
 
 @pytest.mark.slow

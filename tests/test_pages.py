@@ -5,6 +5,7 @@ A page's Python blocks run one after the other in one namespace, in a folder of 
 """
 
 import ast
+import importlib
 import os
 import re
 import shlex
@@ -31,12 +32,13 @@ RUN_ELSEWHERE = {
     "docs/inspect.md": "inspection/test_page_of_the_docs.py",
     "docs/language-models.md": "training/test_page_of_language_models.py",
     "docs/memory.md": "models/test_page_of_memory.py",
-    "docs/tutorials/add-an-encoding.md": "test_tutorials.py",
     "docs/tutorials/convert-a-checkpoint.md": "test_tutorials.py",
     "docs/tutorials/graft-tupe-on-bert.md": "test_tutorials.py",
     "docs/tutorials/memory-language-model.md": "test_tutorials.py",
     "docs/tutorials/pretrain-and-fine-tune.md": "test_tutorials.py",
-    "docs/tutorials/swap-the-encoding.md": "test_tutorials.py",
+    "docs/tutorials/my-own-encoding.md": "test_tutorials.py",
+    "docs/tutorials/my-own-network.md": "test_tutorials.py",
+    "docs/tutorials/my-own-text.md": "test_tutorials.py",
     "docs/tutorials": "test_tutorials.py",
 }
 """Pages, or folders of them, whose Python another test runs, with more to say about the outcome."""
@@ -78,8 +80,10 @@ def pages_with(*languages: str) -> list[Any]:
 
 
 def saved_own_encoding() -> None:
-    """The model that docs/add-encoding.md loads."""
-    from my import Neighbours  # pyright: ignore[reportMissingImports]
+    """The tutorial's class, and the model with it that docs/add-encoding.md loads."""
+    (file,) = [block for block in blocks(ROOT / "docs/tutorials/my-own-encoding.md", "python") if block.title]
+    Path(file.title).write_text(file.text, encoding="utf-8")
+    from neighbours import Neighbours  # pyright: ignore[reportMissingImports]
 
     from wordorder.encodings import CATALOG, register_encoding
     from wordorder.models import build_config, build_model
@@ -120,7 +124,7 @@ def known_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in set(CATALOG) - set(before):
         del CATALOG[name]
-    sys.modules.pop("my", None)
+    sys.modules.pop("neighbours", None)
 
 
 @pytest.mark.usefixtures("known_encodings")
@@ -153,13 +157,61 @@ def test_blocks_that_are_not_run_are_few_and_say_why(capsys: pytest.CaptureFixtu
 
 
 def test_every_fence_names_a_language_that_is_looked_at():
-    """A block without a language is an equation or output; another language would be looked at by no test."""
-    looked_at = {"python", "toml", "bash", "sh", "console", "json", "text", "yaml", "csv"}
+    """A block without a language is output; another language would be looked at by no test."""
+    looked_at = {"python", "toml", "bash", "sh", "console", "json", "text", "yaml", "csv", "math", "bibtex"}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         named = set(re.findall(r"^ *```([\w+-]+)", text, flags=re.MULTILINE))
         assert named <= looked_at, name_of(page)
         assert len(re.findall(r"^ *```", text, flags=re.MULTILINE)) % 2 == 0, f"{name_of(page)}: a fence is not closed"
+
+
+# ------------------------------------------------------------------------------------------------------- equations
+
+
+def equations(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("latex2mathml", reason="latex2mathml is not installed; it comes with the extra docs")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("equations")
+
+
+def test_equations_are_latex(monkeypatch: pytest.MonkeyPatch):
+    faults = equations(monkeypatch).faults
+    found = {name_of(page): faults(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert {page: of for page, of in found.items() if of} == {}
+
+
+@pytest.mark.parametrize(
+    ("latex", "fault"),
+    [
+        (r"\foo{x}", r"unknown command \\foo"),
+        (r"\frac{a}", "argument is missing"),
+        (r"{a", "1 opening and 0 closing"),
+        (r"\begin{cases} 1", "missing end"),
+        (r"\begin{foo} 1 \end{foo}", "unknown environment 'foo'"),
+        (r"\left( a", "extra left or missing right"),
+        (r"a_1_2", "double subscripts"),
+        (r"a & b", "& outside"),
+        (r"a \\ b", "line break outside"),
+        (r"50% of it", "comment"),
+        ("", "no available tokens"),
+    ],
+)
+def test_a_faulty_equation_is_named_with_its_line(latex: str, fault: str, monkeypatch: pytest.MonkeyPatch):
+    page = f"# Title\n\n```math\nx\n```\n\n- a list\n\n    ```math\n    {latex}\n    ```\n"
+    ((line, said),) = equations(monkeypatch).faults(page)
+    assert line == 9
+    assert re.search(fault, said), said
+
+
+def test_equations_become_mathml(monkeypatch: pytest.MonkeyPatch):
+    made = equations(monkeypatch).mathml
+    display = '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"><mrow>{}</mrow></math>'
+    fraction = '<mfrac><mrow><mi class="letter">a</mi></mrow><mrow><mi class="letter">b</mi></mrow></mfrac>'
+    assert made(r"\frac{a}{b}") == display.format(fraction)
+    assert made(r"\mathrm{head}") == display.format("<mrow><mi>head</mi></mrow>")
+    aligned = made(r"\begin{aligned} a &= 1 \\ b &= 2 \end{aligned}")
+    assert (aligned.count("<mtr>"), aligned.count("<mtd")) == (2, 4)
 
 
 # ------------------------------------------------------------------------------------------------------------ TOML
@@ -231,7 +283,7 @@ def test_recipes_are_read(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     from wordorder.training.recipe.toml_text import to_toml
 
     monkeypatch.chdir(tmp_path)
-    for recipe in (ROOT / "recipes").glob("*.toml"):
+    for recipe in (ROOT / "src" / "wordorder" / "recipes").glob("*.toml"):
         (tmp_path / recipe.name).write_text(recipe.read_text(encoding="utf-8"), encoding="utf-8")
     found: dict[str, Any] = {}
     for number, block in enumerate(blocks(page, "toml")):
@@ -325,6 +377,14 @@ def parse(arguments: list[str]) -> None:
     command.make_context(arguments[0], arguments[1:])
 
 
+def named_recipe(name: str, where: str) -> None:
+    """Fail where a name is neither that of a packaged recipe nor that of a reader's own file."""
+    from wordorder.training.recipe.packaged import find_recipe
+
+    own = name == "RECIPE" or (name.endswith(".toml") and not name.startswith("recipes/"))
+    assert own or find_recipe(name).is_file(), where
+
+
 def test_command_lines_are_parsed_and_name_what_is_there():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     looked_at = 0
@@ -340,8 +400,10 @@ def test_command_lines_are_parsed_and_name_what_is_there():
                     parse(arguments)
                 except Exception as error:
                     pytest.fail(f"{where}: {getattr(error, 'message', '') or error!r}")
-                named = [word for word in arguments if re.fullmatch(r"(recipes|examples)/[\w./-]+", word)]
+                named = [word for word in arguments if re.fullmatch(r"examples/[\w./-]+", word)]
                 assert all((ROOT / name).is_file() for name in named), where
+                if arguments and arguments[0] in ("train", "compare", "cost", "data"):
+                    named_recipe(arguments[1], where)
             elif program == "make":
                 assert {word for word in arguments if "=" not in word} <= targets, where
             elif program == "pip":
@@ -377,3 +439,9 @@ def test_lines_are_taken_apart():
         ["wordorder", "predict", "model", "--top", "3"],
         ["make", "test"],
     ]
+
+
+def test_the_documentation_is_short():
+    """Counted as by wc -w; docs/log.md, the record of the work, aside."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page != ROOT / "docs" / "log.md"]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 40_000

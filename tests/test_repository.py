@@ -37,6 +37,25 @@ def test_the_version_is_the_same_everywhere():
     assert released[0] == version
 
 
+def test_the_addresses_are_the_same_everywhere():
+    urls = PYPROJECT["project"]["urls"]
+    code, pages = urls["Repository"], urls["Documentation"]
+    assert all(address.startswith((code, pages)) for address in urls.values())
+    owner, name = code.removeprefix("https://github.com/").split("/")
+    assert pages == f"https://{owner}.github.io/{name}/"
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").splitlines()
+    assert {f"site_url: {pages}", f"repo_url: {code}"} <= set(site)
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert {f'repository-code: "{code}"', f'url: "{pages}"'} <= set(citation)
+    own = re.compile(rf"https://(?:github\.com/[\w-]+/{name}\b|[\w-]+\.github\.io/{name}\b)", flags=re.IGNORECASE)
+    found = {
+        address
+        for path in tracked_text_files()
+        for address in own.findall(path.read_text(encoding="utf-8", errors="replace"))
+    }
+    assert found <= {code, pages.rstrip("/")}
+
+
 def test_the_base_install_needs_torch_alone():
     assert [re.split(r"[<>=~! ]", name)[0] for name in PYPROJECT["project"]["dependencies"]] == ["torch"]
 

@@ -6,9 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import wordorder
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -22,6 +26,8 @@ PAGES = {
         "'colour' does not appear in the function signature",
     ),
     "configuration": ("::: sound.Config", None),
+    "equation": ("```math\n\\frac{a}{b}\n```", None),
+    "faulty equation": ("```math\n\\frac{a}\n```", "index.md, line 3: an argument is missing"),
     "unknown table": ("<!-- catalogue: nothing -->", "index.md: there is no table <!-- catalogue: nothing -->"),
 }
 FAULTY = 'class Network:\n    """A network.\n\n    Args:\n        colour: none.\n    """\n    def __init__(self): ...\n'
@@ -69,25 +75,60 @@ def test_a_docstrings_examples_equations_and_tables_are_fenced(monkeypatch: pyte
     assert as_markdown(plain) == plain
 
 
+def build(folder: Path, page: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Build a site of two pages with the configuration of the site."""
+    settings, _ = re.split(r"\n(?:#.*\n)?nav:\n", (ROOT / "mkdocs.yml").read_text())
+    (folder / "mkdocs.yml").write_text(f"{settings}\nnav: [index.md, other.md]\n")
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("*.md", "figures", "__pycache__"))
+    (folder / "docs/index.md").write_text(f"# Home\n\n{page}\n")
+    (folder / "docs/other.md").write_text("# Other\n\n## A heading\n")
+    (folder / "src").mkdir()
+    (folder / "src/faulty.py").write_text(FAULTY)
+    (folder / "src/sound.py").write_text(SOUND)
+    command = [sys.executable, "-m", "mkdocs", "build", *options]
+    environment = os.environ | {"NO_COLOR": "1", "NO_MKDOCS_2_WARNING": "true"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_with_a_fault_fails_the_build(name: str, tmp_path: Path):
     """`make docs`, with the site's own configuration, on a site of two pages."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed; it comes with the extra docs")
     page, fault = PAGES[name]
-    settings, _ = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")
-    (tmp_path / "mkdocs.yml").write_text(f"{settings}\nnav: [index.md, other.md]\n")
-    shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("*.md", "figures", "__pycache__"))
-    (tmp_path / "docs/index.md").write_text(f"# Home\n\n{page}\n")
-    (tmp_path / "docs/other.md").write_text("# Other\n\n## A heading\n")
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src/faulty.py").write_text(FAULTY)
-    (tmp_path / "src/sound.py").write_text(SOUND)
-    target = re.search(r"^docs:.*\n\t(.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    target = re.search(r"^docs:.*\n\t.* build (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert target is not None
-    command = target[1].replace("$(BIN)/mkdocs", f"{sys.executable} -m mkdocs")
-    built = subprocess.run(
-        command, shell=True, cwd=tmp_path, env=os.environ | {"NO_COLOR": "1"}, capture_output=True, text=True
-    )
+    built = build(tmp_path, page, *target[1].split())
     assert (built.returncode == 0) is (fault is None), built.stderr
     assert fault is None or fault in built.stderr
+    if fault is None:
+        html = (tmp_path / "site/index.html").read_text(encoding="utf-8")
+        assert f"wordorder {wordorder.__version__}" in html
+        # Material's component of this name asks GitHub for the number of stars
+        assert 'data-md-component="source"' not in html
+
+
+@pytest.mark.slow
+def test_quiet_does_not_hide_a_fault(tmp_path: Path):
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed; it comes with the extra docs")
+    built = build(tmp_path, "A [page](nowhere.md).", "--strict", "--quiet")
+    assert built.returncode == 1
+    assert "nowhere.md" in built.stderr
+
+
+def groups(nav: list[Any], title: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """Yield every group of the menu with its title."""
+    yield title, nav
+    for entry in nav:
+        if isinstance(entry, dict):
+            for name, of in entry.items():
+                yield from groups(of, name) if isinstance(of, list) else [(name, [])]
+
+
+def test_menus_are_short_and_named_by_their_pages():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; it comes with the extra docs")
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    for title, entries in groups(nav):
+        assert 0 < len(entries) <= 8, f"{title or 'the bar of tabs'} has {len(entries)} entries"
+        named = [entry for entry in entries if isinstance(entry, dict)]
+        assert all(isinstance(of, list) for entry in named for of in entry.values()), "a page's title is its own"

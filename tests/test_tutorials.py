@@ -10,12 +10,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
-    "add-an-encoding.md",
     "convert-a-checkpoint.md",
     "graft-tupe-on-bert.md",
     "memory-language-model.md",
+    "my-own-encoding.md",
+    "my-own-network.md",
+    "my-own-text.md",
     "pretrain-and-fine-tune.md",
-    "swap-the-encoding.md",
 ]
 
 
@@ -42,7 +43,14 @@ def test_every_tutorial_is_run():
     assert sorted(path.name for path in (ROOT / "docs" / "tutorials").glob("*.md")) == PAGES
 
 
+def labels(svg: str) -> list[str]:
+    """Return the words of a figure; numbers on its axes depend on the processor."""
+    words = re.findall(r"<text[^>]*>([^<]*)", svg)
+    return sorted(word for word in words if re.search("[a-z]", word))
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # two pages train nine small models
 @pytest.mark.usefixtures("known_encodings")
 @pytest.mark.parametrize("name", PAGES)
 def test_a_tutorial_prints_what_it_shows(name: str, tutorials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -55,12 +63,33 @@ def test_a_tutorial_prints_what_it_shows(name: str, tutorials, tmp_path: Path, m
     for result in shown:
         assert result.shown.strip()
         assert result.once or tutorials.agree(result.shown, result.text), result.text
+    for figure, svg in tutorials.figures(page).items():
+        drawn, committed = map(labels, (svg, figure.read_text(encoding="utf-8")))
+        assert drawn
+        assert drawn == committed, "run benchmarks/publish_tutorials.py"
 
 
 def test_a_tutorial_takes_at_most_fifteen_minutes_to_read():
     for name in PAGES:
         words = (ROOT / "docs" / "tutorials" / name).read_text(encoding="utf-8").split()
         assert len(words) < 15 * 100, "code is read more slowly than prose: 100 words a minute"
+
+
+def test_a_figure_takes_the_colour_of_the_page(tutorials, tmp_path: Path):
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().plot([1, 2], label="loss")
+    figure.legend()
+    with mpl.rc_context(tutorials.DRAWING):
+        figure.savefig(tmp_path / "loss.svg")
+    svg = tutorials.for_a_page(tmp_path / "loss.svg")
+    assert svg.startswith("<svg ")
+    assert ">loss</text>" in svg
+    assert 'fill="currentColor"' in svg
+    assert "stroke: currentColor" in svg
+    assert not re.search("<style|<metadata|#000000|#ffffff|\n\n", svg)
 
 
 def test_outputs_agree_but_for_the_last_digits_of_decimal_numbers(tutorials):

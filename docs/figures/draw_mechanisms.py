@@ -5,8 +5,8 @@
     python docs/figures/draw_mechanisms.py --steps 2 --out x  # as the test does
 
 A mechanism's own panels (`panels.py`) show what it computes, by the package's own classes. The panel `NAME-attention`
-shows what a small network made of it: two layers of width 64 with four heads learn to name the token before, the same
-task for all, and of all heads the one is drawn that looks at the token before most.
+shows a small network (two layers of width 64, four heads) trained to predict the previous token, the same task for all:
+the head that attends most to the previous token.
 """
 
 import argparse
@@ -33,6 +33,14 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+DARK = {
+    "text": "fill: #d9dce3",
+    "[style*='fill: #ffffff']": "fill: #1e2129 !important",
+    "[style*='stroke: #000000']": "stroke: #d9dce3 !important",
+    "[style*='stroke: #440154']": "stroke: #c58fdc !important",
+    "[style*='stroke: #3b528b']": "stroke: #7f9be0 !important",
+}
+"""What matplotlib draws on white, on the dark palette of the site."""
 TRAINED: dict[str, dict[str, Any]] = {
     "none": {"encoding": "none"},
     "sinusoidal": {"encoding": "sinusoidal", "encoding_options": {"embedding_scale": 8.0}},
@@ -50,11 +58,11 @@ TRAINED: dict[str, dict[str, Any]] = {
     "cope": {"encoding": "cope", "decoder": True},
     "tupe": {"encoding": "tupe-r", "encoding_options": {"cls": "position-0"}},
 }
-"""What the small network of each page is. Symmetric biases cannot tell left from right: theirs is a decoder."""
+"""The small network of each page; a decoder for symmetric biases, which cannot distinguish left from right."""
 
 
 def trained(encoding: str, *, steps: int, decoder: bool = False, encoding_options: dict[str, Any] | None = None) -> Any:
-    """A small network that has learned for some steps to name the token before each token."""
+    """Train a small network for some steps to predict the previous token of each token."""
     torch.manual_seed(0)
     network = wordorder.Decoder if decoder else wordorder.Encoder
     model = network(
@@ -82,7 +90,7 @@ def trained(encoding: str, *, steps: int, decoder: bool = False, encoding_option
 
 
 def attention_panel(model: Any, axes: Any) -> None:
-    """Mean weights, over 64 texts, of the head that looks at the token before most."""
+    """Draw mean weights over 64 texts of the head that attends most to the previous token."""
     tokens = torch.randint(VOCABULARY, (64, LENGTH), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         weights = [layer.mean(0) for layer in model(tokens, return_attentions=True).attentions]
@@ -92,15 +100,25 @@ def attention_panel(model: Any, axes: Any) -> None:
         for head, of_head in enumerate(of_layer)
     )
     shown(axes, weights[layer][head], low=0, high=1, bar="weight")
-    axes.set_title(f"attention, layer {layer + 1}, head {head + 1}:\n{share:.2f} on the token before")
+    axes.set_title(f"attention, layer {layer + 1}, head {head + 1}:\n{share:.2f} on the previous token")
+
+
+def with_dark(svg: str) -> str:
+    """Return a figure of matplotlib with the colours for a dark page beside those for a light one."""
+    rules = "".join(f"{selector} {{{rule}}} " for selector, rule in DARK.items())
+    before, style, after = svg.partition('<style type="text/css">')
+    assert style, "matplotlib begins a figure by its style"
+    return f"{before}{style}@media (prefers-color-scheme: dark) {{ {rules}}} {after}"
 
 
 def save(draw: Callable[[Any], None], name: str, out: Path) -> None:
-    """One panel, one file: a narrow screen puts them below each other."""
+    """Save one panel in one file, which follows the palette of the page: a narrow screen puts them below each other."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.7, 3.0), layout="constrained", facecolor="white")
         draw(figure.add_subplot())
-        figure.savefig(out / f"{name}.svg", metadata={"Date": None, "Creator": None, "Title": name})
+        file = out / f"{name}.svg"
+        figure.savefig(file, metadata={"Date": None, "Creator": None, "Title": name})
+    file.write_text(with_dark(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def draw(names: Sequence[str], *, steps: int, out: Path) -> None:

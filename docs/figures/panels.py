@@ -21,7 +21,7 @@ COLOURS = [plt.get_cmap("viridis")(x / 4) for x in range(4)]
 
 
 def shown(axes: Any, values: Tensor, *, low: float | None = None, high: float | None = None, bar: str = "") -> None:
-    """A matrix as a picture, query tokens downwards and key tokens to the right."""
+    """Draw a matrix, query tokens downwards and key tokens to the right."""
     picture = axes.imshow(values.detach().float().numpy(), cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
     axes.set_xlabel("key j")
     axes.set_ylabel("query i")
@@ -29,7 +29,7 @@ def shown(axes: Any, values: Tensor, *, low: float | None = None, high: float | 
 
 
 def bias_of_heads(axes: Any, encoding: Any, reach: int, *, labels: str = "head {}", both: bool = True) -> None:
-    """One line a head: what is added to a score, by the distance key - query."""
+    """Draw one line per head: what is added to a score by the distance key - query."""
     distance = torch.arange(-reach, (reach if both else 0) + 1)
     with torch.no_grad():
         for head, line in enumerate(encoding.at_distance(distance)):
@@ -40,7 +40,7 @@ def bias_of_heads(axes: Any, encoding: Any, reach: int, *, labels: str = "head {
 
 
 def causal_mask_alone(axes: Any, _: Any) -> None:
-    """A causal network without word order, on a text of one and the same token."""
+    """Draw the attention of a causal network without encoding on one repeated token."""
     torch.manual_seed(0)
     decoder = wordorder.Decoder(2, width=16, layers=1, heads=1, encoding="none").eval()
     weights = decoder(torch.zeros(1, 16, dtype=torch.long), return_attentions=True).attentions[0][0, 0]
@@ -49,7 +49,7 @@ def causal_mask_alone(axes: Any, _: Any) -> None:
 
 
 def sines(axes: Any, _: Any) -> None:
-    """The table that is added."""
+    """Draw the table that is added."""
     table = encodings.Sinusoidal(64)(torch.zeros(1, 128, 64), torch.arange(128)[None])[0]
     picture = axes.imshow(table.T.numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
     axes.set_xlabel("position p")
@@ -59,7 +59,7 @@ def sines(axes: Any, _: Any) -> None:
 
 
 def learned_table(axes: Any, model: Any) -> None:
-    """How like each other the learned vectors are."""
+    """Draw the cosine similarity of the learned vectors."""
     rows = torch.nn.functional.normalize(model.encoding.parts["learned"].table.weight.detach(), dim=-1)
     shown(axes, rows @ rows.T, low=-1, high=1, bar="cosine")
     axes.set(xlabel="position j", ylabel="position i")
@@ -67,7 +67,7 @@ def learned_table(axes: Any, model: Any) -> None:
 
 
 def turning_product(axes: Any, _: Any) -> None:
-    """The product of two equal vectors, turned at their places."""
+    """Draw the product of two equal vectors, rotated at their positions."""
     distance, ones = torch.arange(257), torch.ones(1, 1, 1, 64)
     for base, colour in ((100.0, COLOURS[0]), (10_000.0, COLOURS[1]), (500_000.0, COLOURS[2])):
         turn = encodings.Rotary(64, base=base)
@@ -81,7 +81,7 @@ def turning_product(axes: Any, _: Any) -> None:
 
 
 def angles(axes: Any, _: Any) -> None:
-    """What the three ways to stretch rotations do to each pair."""
+    """Draw the frequency of each pair for RoPE and its three stretched variants."""
     kinds = {
         "rope": encodings.Rotary(64),
         "rope-linear": encodings.LinearScaledRotary(64, factor=8.0),
@@ -93,11 +93,11 @@ def angles(axes: Any, _: Any) -> None:
     axes.set_xlabel("pair of channels")
     axes.set_ylabel("radians per token")
     axes.legend(frameon=False, fontsize=7.5)
-    axes.set_title("factor 8, from 512 tokens")
+    axes.set_title("frequencies at factor 8, from 512 tokens")
 
 
 def fading_product(axes: Any, _: Any) -> None:
-    """The same product as of rotations, with xPos's factors."""
+    """Draw the product of two equal vectors for RoPE and xPos."""
     distance, ones = torch.arange(2049), torch.ones(1, 1, 1, 64)
     fades, turns = encodings.XPos(64), encodings.Rotary(64)
     for name, kind, colour in (("rope", turns, COLOURS[2]), ("xpos", fades, COLOURS[0])):
@@ -112,34 +112,34 @@ def fading_product(axes: Any, _: Any) -> None:
 
 
 def alibi(axes: Any, _: Any) -> None:
-    """Four heads."""
+    """Draw the bias of four heads."""
     bias_of_heads(axes, encodings.ALiBi(4), 64)
     axes.set_title("-m_h |j - i|, 4 heads")
 
 
 def kerple(axes: Any, _: Any) -> None:
-    """Both kernels where they may start."""
+    """Draw initial logarithmic kernels."""
     torch.manual_seed(3)
     bias_of_heads(axes, encodings.KERPLELog(4), 64)
-    axes.set_title("logarithmic kernel as drawn, 4 heads")
+    axes.set_title("initial logarithmic kernel, 4 heads")
 
 
 def kerple_power(axes: Any, _: Any) -> None:
-    """The power kernel."""
+    """Draw initial power kernels."""
     torch.manual_seed(3)
     bias_of_heads(axes, encodings.KERPLEPower(4), 64)
     axes.set_ylim(-30, 1)  # one head may start so steep that no other would be seen
-    axes.set_title("power kernel as drawn, 4 heads")
+    axes.set_title("initial power kernel, 4 heads")
 
 
 def sandwich(axes: Any, _: Any) -> None:
-    """Four heads, far enough to see the logarithm."""
+    """Draw the bias of four heads, far enough to see the logarithm."""
     bias_of_heads(axes, encodings.Sandwich(4), 256)
     axes.set_title("(p_i . p_j - 64) / ratio_h, 4 heads")
 
 
 def buckets(axes: Any, _: Any) -> None:
-    """Which number a distance reads, in encoders and in decoders."""
+    """Draw the bucket by distance, for encoders and decoders."""
     distance = torch.arange(-160, 161)
     both = t5_bucket(distance, buckets=32, max_distance=128, bidirectional=True)
     left = t5_bucket(distance, buckets=32, max_distance=128, bidirectional=False)
@@ -152,7 +152,7 @@ def buckets(axes: Any, _: Any) -> None:
 
 
 def shares(axes: Any, _: Any) -> None:
-    """The share that f reads: an instance whose f is the identity."""
+    """Draw the share that f reads, by an instance whose f is the identity."""
     fire = encodings.FIRE(1, inner=1, bidirectional=False)
     with torch.no_grad():
         for weight, value in ((fire.inner_weight, 1.0), (fire.inner_bias, 0.0), (fire.outer_weight, 1.0)):
@@ -168,7 +168,7 @@ def shares(axes: Any, _: Any) -> None:
 
 
 def learned_function(axes: Any, model: Any) -> None:
-    """What the small network's function adds at one query, by head."""
+    """Draw the learned bias at one query, by head."""
     (part,) = model.encoding.parts.values()
     place = torch.arange(24)
     with torch.no_grad():
@@ -176,20 +176,20 @@ def learned_function(axes: Any, model: Any) -> None:
     for head, line in enumerate(bias):
         axes.plot(place - 12, line - line.max(), color=COLOURS[head], label=f"head {head + 1}")
     axes.set_xlabel("distance j - i (tokens)")
-    axes.set_ylabel("added, below the largest")
+    axes.set_ylabel("bias minus its maximum")
     axes.legend(frameon=False, fontsize=7.5)
-    axes.set_title("after learning, query at 12")
+    axes.set_title("learned bias, query at 12")
 
 
 def clipped_rows(axes: Any, _: Any) -> None:
-    """Which vector a pair reads."""
+    """Draw the table row that each pair reads."""
     rows = encodings.Shaw(8, layers=1, max_distance=8).prepare(torch.arange(24)[None], torch.arange(24)[None]).row_BTS
     shown(axes, rows[0], bar="row of the table")
     axes.set_title("clip(j - i, -8, 8) + 8")
 
 
 def relative_sines(axes: Any, _: Any) -> None:
-    """R(t), which the map W reads."""
+    """Draw R(t), which the map W reads."""
     distance = torch.arange(-32, 33)
     table = encodings.TransformerXL(64, heads=1, head_dim=8, layers=1, sides="signed").sines(distance)
     picture = axes.imshow(
@@ -202,7 +202,7 @@ def relative_sines(axes: Any, _: Any) -> None:
 
 
 def delta(axes: Any, _: Any) -> None:
-    """Which row of P a distance reads, plain and in buckets."""
+    """Draw the row of P by distance, plain and in buckets."""
     distance = torch.arange(-600, 601)
     for name, options, colour in (
         ("k = 512", {}, COLOURS[2]),
@@ -218,7 +218,7 @@ def delta(axes: Any, _: Any) -> None:
 
 
 def counts(axes: Any, _: Any) -> None:
-    """How three queries count the same distances, their gates drawn by chance with three preferences."""
+    """Draw the positions that three queries count, with random gates of three means."""
     generator = torch.Generator().manual_seed(0)
     for wish, colour in ((2.0, COLOURS[0]), (0.0, COLOURS[1]), (-2.0, COLOURS[2])):
         gates = torch.sigmoid(wish + torch.randn(65, generator=generator))
@@ -230,7 +230,7 @@ def counts(axes: Any, _: Any) -> None:
 
 
 def tupe_map(part: str) -> Panel:
-    """One of the maps of TUPE-R in the small network, of the first head."""
+    """Return a panel of one of the maps of TUPE-R in the small network, first head."""
 
     def draw(axes: Any, model: Any) -> None:
         shown(axes, score_maps(model, 24)[part].values_HNN[0], bar="added to the score")
@@ -240,7 +240,7 @@ def tupe_map(part: str) -> Panel:
 
 
 def waves(axes: Any, _: Any) -> None:
-    """Three words in one channel."""
+    """Draw the real part of three words in one channel."""
     embedding = wordorder.ComplexOrderEmbedding(3, 1)
     with torch.no_grad():
         embedding.amplitude.copy_(torch.tensor([[1.0], [0.7], [0.4]]))
@@ -258,7 +258,7 @@ def waves(axes: Any, _: Any) -> None:
 
 
 def moved_by(axes: Any, _: Any) -> None:
-    """A word beside itself some tokens on: the same at every position."""
+    """Draw the product of a word with itself n tokens later, from two positions."""
     embedding = wordorder.ComplexOrderEmbedding(1, 64)
     distance = torch.arange(129)
     with torch.no_grad():
@@ -267,14 +267,14 @@ def moved_by(axes: Any, _: Any) -> None:
             here = torch.complex(*embedding(torch.zeros(1, 1, dtype=torch.long), torch.tensor([start])))
             later = torch.complex(*embedding(torch.zeros(1, 129, dtype=torch.long), start + distance))
             axes.plot((later * here.conj()).real.mean(-1)[0], style, color=colour, label=f"from p = {start}")
-    axes.set_xlabel("moved by n tokens")
+    axes.set_xlabel("n tokens later")
     axes.set_ylabel("Re <g(p + n), g(p)> / 64")
     axes.legend(frameon=False, fontsize=7.5)
-    axes.set_title("one word, 64 channels as they start")
+    axes.set_title("one word, 64 channels, initial frequencies")
 
 
 def layers_of(pattern: str) -> Panel:
-    """Which encodings act in which of eight layers."""
+    """Return a panel of the encodings of eight layers."""
 
     def draw(axes: Any, _: Any) -> None:
         parts = pattern_of(pattern)
@@ -290,7 +290,7 @@ def layers_of(pattern: str) -> Panel:
 
 
 def seen_by(kind: str) -> Panel:
-    """Which keys each slot (above the line) and each token (below it) of a segment meets, M = N = 6."""
+    """Return a panel of the keys that each slot (above the line) and each token (below) attends to, M = N = 6."""
 
     def draw(axes: Any, _: Any) -> None:
         slots, tokens = 6, 6
@@ -307,7 +307,7 @@ def seen_by(kind: str) -> Panel:
         axes.imshow(seen.numpy(), cmap="Blues", vmin=0, vmax=1.2, extent=(0, 12, 12, 0))
         axes.axhline(slots, color="black", linewidth=0.8)
         axes.axvline(slots, color="black", linewidth=0.8)
-        axes.set_xticks([3, 9], ["keys of slots", "of tokens"])
+        axes.set_xticks([3, 9], ["keys: slots", "keys: tokens"])
         axes.set_yticks([3, 9], ["slots", "tokens"], rotation=90, va="center")
         axes.tick_params(length=0)
         axes.set_title(kind.replace("-", " ").replace("look ahead", "look-ahead memory,").replace(" ,", ","))

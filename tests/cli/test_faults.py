@@ -113,7 +113,7 @@ def test_every_command_has_help_with_an_example():
 def test_without_a_command_the_help_is_shown():
     result = CliRunner().invoke(app, [])
     assert result.exit_code == 0
-    assert "Commands" in result.stdout
+    assert "Use a trained model:\n  predict  " in result.stdout
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def test_a_signal_stops_it_after_the_present_token(as_json: bool, monkeypatch: p
 
 def test_bad_input_is_one_line():
     assert "trained for fill-mask, it cannot go on with a text" in refused("masks", "a")
-    assert "holds no model" in refused("nowhere", "a")
+    assert "there is no such folder" in refused("nowhere", "a")
     assert "config.json: holds no model" in refused("memory/config.json", "a")
     assert "no text given" in refused("memory", text="\n")
     assert "do not fit the position table of encoding 'learned'" in refused("table", "abc")

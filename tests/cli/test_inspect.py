@@ -51,7 +51,7 @@ def test_a_table_the_answer_and_where_the_page_is(models: dict[str, Path]):
 
 
 def test_json_is_that_of_the_file_and_nothing_else(models: dict[str, Path], tmp_path: Path):
-    code, text, lines = run("inspect", models["learned"], "--out", tmp_path / "out", "--length", 8, "--json")
+    code, text, lines = run("inspect", models["learned"], "--output-dir", tmp_path / "out", "--length", 8, "--json")
     assert (code, lines) == (0, [])
     printed = json.loads(text)
     assert printed.pop("folder") == str(tmp_path / "out")
@@ -74,12 +74,12 @@ def test_where_there_is_nothing_on_scores_one_line_says_so(models: dict[str, Pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere",), "nowhere: holds no model"),
+        (("nowhere",), "nowhere: there is no such folder"),
         (("MODEL", "--length", "13"), "max_position_embeddings=12"),
         (("MODEL", "--length", "99999"), "max_position_embeddings=12"),
         (("MODEL", "--length", "2"), "4 .. 1024"),
         (("MODEL", "--length", "some"), "Invalid value for '--length'"),
-        (("MODEL", "--out", "/proc/x"), "'/proc/x' cannot be written"),
+        (("MODEL", "--output-dir", "/proc/x"), "'/proc/x' cannot be written"),
         (("MODEL", "--text", "nowhere.txt"), "nowhere.txt: cannot be read: no such file or directory"),
         (("LEARNED", "--data", "sotu"), "adds nothing content-free"),
         ((), "Missing argument 'MODEL_DIR'"),
@@ -135,7 +135,7 @@ def test_help_has_an_example_and_loads_nothing_heavy():
     code, text, _ = run("inspect", "--help")
     assert code == 0
     assert "Example: wordorder inspect runs/demo/tupe-r/seed-0/model" in text
-    assert all(option in text for option in ("--length", "--out", "--text", "--data", "--json"))
+    assert all(option in text for option in ("--length", "--output-dir", "--text", "--data", "--json"))
     statement = """
 import contextlib, io, sys
 sys.argv = ["wordorder", "inspect", "--help"]

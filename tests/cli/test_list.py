@@ -1,10 +1,14 @@
 """`wordorder list` shows the whole catalogue, for people and for machines."""
 
 import json
+import subprocess
+import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
+from wordorder.cli.catalogue.entries import FILE, entries
 from wordorder.data import TOKENIZER_KINDS
 from wordorder.encodings import CATALOG
 from wordorder.tasks import TASKS
@@ -31,3 +35,65 @@ def test_the_table_names_every_encoding_and_corpus():
     text = CliRunner().invoke(app, ["list"]).stdout
     for name in (*CATALOG, *TASKS, "sotu", "hub:NAME", "learned+t5"):
         assert name in text
+
+
+def test_one_encoding_is_shown_by_its_name_in_any_spelling():
+    for name in ("tupe-r", "TUPE-R", "Tupe_R"):
+        shown = CliRunner().invoke(app, ["list", name])
+        assert shown.exit_code == 0
+        text = " ".join(shown.stdout.split())
+        assert text.startswith("tupe-r: Add the terms of TUPE-A")
+        for part in ("Paper: Ke et al. 2021, https://arxiv.org/abs/2006.15595", "Acts on: scores", "1,576,320"):
+            assert part in text
+        assert "max_distance 128 from here on all distances share a bucket" in text
+        assert "Not in cross-attention: positions of a source and a target" in text
+        assert "Works in: encoders, decoders, memory by segment recurrence, look-ahead memory" in text
+        assert "Longest text: max_position_embeddings" in text
+    rope = CliRunner().invoke(app, ["list", "RoPE"]).stdout
+    assert "Parameters at the sizes of BERT-Base: none" in rope
+    assert "Longest text: any" in rope
+    assert json.loads(CliRunner().invoke(app, ["list", "rope", "--json"]).stdout)["options"] == {"base": 10000.0}
+
+
+def test_a_generated_task_is_shown_as_a_recipe_names_it():
+    shown = " ".join(CliRunner().invoke(app, ["list", "task:n-back"]).stdout.split())
+    assert "n-back: What is the word 4 before the last one?" in shown
+    assert 'data.source = "task:n-back", data.task = "causal-lm" or "classification"' in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("roap", "roap: no encoding and no generated task; did you mean rope, "),
+        ("zzzz", "zzzz: no encoding and no generated task; `wordorder list` shows all"),
+        ("masked-lm", "is one of the tasks"),
+    ],
+)
+def test_an_unknown_name_has_the_nearest_ones(name, said):
+    result = CliRunner().invoke(app, ["list", name])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr) < 200
+
+
+def test_every_option_of_an_encoding_has_a_meaning():
+    without = [
+        (entry["name"], option)
+        for entry in entries()["encodings"]
+        for option in entry["options"]
+        if option not in entry["meanings"]
+    ]
+    assert without == []
+
+
+def test_the_list_needs_no_torch_and_is_computed_where_the_catalogue_has_other_names(monkeypatch, tmp_path):
+    code = "import sys; from wordorder.cli.app import app; app(['list'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shorter = json.loads(FILE.read_text(encoding="utf-8"))
+    up_to_date = [entry["name"] for entry in shorter["encodings"]] == list(CATALOG)  # not while one is being added
+    needed = {"rich"} if up_to_date else {"rich", "torch"}
+    assert {"rich", "torch"} & {*done.stdout.splitlines()[-1].split()} == needed
+    shorter["encodings"].pop()
+    (tmp_path / "names.json").write_text(json.dumps(shorter))
+    monkeypatch.setattr("wordorder.cli.catalogue.entries.FILE", tmp_path / "names.json")
+    assert [entry["name"] for entry in entries()["encodings"]] == list(CATALOG)

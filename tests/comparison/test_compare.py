@@ -254,7 +254,7 @@ def test_the_rate_of_the_encoding_is_tuned_beside_it(make_recipe, log, tmp_path)
     assert starts(log) == started
     page = (tmp_path / "out" / "report.html").read_text()
     assert "0.002 x16" in page
-    assert "Tuned over 5 to 16 trials per arm" in page
+    assert "Tuned over 5 to 16 trials per model" in page
     assert "Rate of the encoding, times that" in (tmp_path / "out" / "table.md").read_text()
 
 

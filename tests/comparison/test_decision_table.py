@@ -233,18 +233,19 @@ def test_the_headline_says_what_can_be_claimed(write):
     names = [f"task-{number}" for number in range(6)]
     few = make_decision_table(write(results(names[0])))
     assert headline(few) == (
-        "tupe-r has the best mean rank, 1.0 [1.0, 1.0] of 3 arms, over 1 task; on these tasks it is not "
-        "distinguishable from rope and none. About other tasks nothing can be claimed: for 3 arms that takes 6 tasks."
+        "tupe-r has the best mean rank, 1.0 [1.0, 1.0] of 3 models, over 1 task; on these tasks it is not "
+        "significantly different from rope and none. About other tasks nothing can be said: for 3 models that takes "
+        "6 tasks."
     )
     one, other = {"none": 60.0, "rope": 10.0, "tupe-r": 10.5}, {"none": 60.0, "rope": 10.5, "tupe-r": 10.0}
     close = [results(name, finals) for name, finals in zip(names[1:], (one, other, one, other, one), strict=True)]
     table = make_decision_table([Path(names[0]), *write(*close)])
     best, second = (score.arm for score in table.groups[0].arms[:2])
-    same = f"it is better than none, and not distinguishable from {second}."
+    same = f"it is better than none, and not significantly different from {second}."
     assert f"on these tasks {same}" in headline(table)
     assert f"On other tasks like these {same}" in headline(table)
     rows = {row[0]: row[-1] for row in rank_rows(table)[1]}
-    assert (rows[second].endswith("], not distinguishable"), "not" in rows["none"]) == (True, False)
+    assert (rows[second].endswith("], not significant"), "not" in rows["none"]) == (True, False)
     pair = probability_of(table.groups[0], second, best)
     other = probability_of(table.groups[0], best, second)
     assert pair.probability.over_tasks is not None
@@ -264,7 +265,7 @@ def test_what_is_written_holds_the_table_its_sources_and_figures(write, tmp_path
     assert set(written["packages"]) == {"wordorder", "numpy", "scipy"}
     text = (tmp_path / "out/table.md").read_text()
     assert text.startswith("# Two &lt;tasks&gt;\n\ntupe-r has the best mean rank")
-    assert "| Arm | letters: perplexity | a\\|b: accuracy |" in text
+    assert "| Model | letters: perplexity | a\\|b: accuracy |" in text
     rows = [line for line in text.splitlines() if line.startswith("| tupe-r |")]
     assert len(rows) == 2
     figures = sorted(path.name for path in (tmp_path / "out/figures").iterdir())

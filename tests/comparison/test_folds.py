@@ -115,7 +115,7 @@ def test_a_failure_names_its_fold(folded, log, tmp_path, monkeypatch):
     assert (results["failed"][0]["fold"], results["complete"]) == (1, False)
     assert "- failed: rope, fold 1, seed 0: RunFailed" in markdown_table(read(results))
     assert "rope, fold 1, seed 0, seeds" in report_page(read(results))
-    assert verdict(read(results)).evidence.endswith("Failed, and so in no mean and no test: rope (1).")
+    assert verdict(read(results)).status.endswith("Failed, and so in no mean and no test: rope (1).")
 
 
 def test_tuning_uses_the_first_fold_and_a_grid_every_fold(folded, log, tmp_path):
@@ -132,13 +132,16 @@ def test_tuning_uses_the_first_fold_and_a_grid_every_fold(folded, log, tmp_path)
 def test_table_and_report_say_that_the_spread_is_over_folds(folded, log, tmp_path):
     results = run(folded())
     text = markdown_table(read(results))
-    assert "mean ± sample standard deviation over 3 folds" in text
-    assert "Cross-validation with 3 of 4 folds: no text is tested in two of them, and arms are paired by fold." in text
-    assert "plus and minus one sample standard deviation over the folds, of" in text
-    assert "With 3 folds no exact claim at the 5% level is possible" in text
+    assert "mean ± standard deviation over 3 folds" in text
+    assert (
+        "Cross-validation with 3 of 4 folds: no text is tested in two of them, and models are paired by fold." in text
+    )
+    assert "Ranges (mean ± 1 standard deviation): " in text
+    assert "3 folds are too few for the exact sign-flip test" in text
+    assert re.search(r"Pilot: 3 folds; a distribution-free test needs \d+\.", text)
     assert "over the seeds" not in text
     page = report_page(read(results))
-    assert "Arms × folds × seeds" in page
+    assert "Models × folds × seeds" in page
     assert "3 × 3 × 1" in page
     assert "mean over the folds" in page
     assert "over the seeds" not in page
@@ -190,7 +193,7 @@ def test_an_optimistic_protocol_is_labelled_wherever_a_number_stands(folded, log
     assert (results["protocol"], results["optimistic"]) == ("best-checkpoint-on-test", True)
     assert columns(read(results))[0].title.endswith(", optimistic")
     assert "so the numbers are optimistic" in markdown_table(read(results))
-    assert "has the lowest optimistic test" in verdict(read(results)).sentence
+    assert "is best: optimistic test masked-token perplexity" in verdict(read(results)).sentence
     page = report_page(read(results))
     assert "so the numbers are optimistic" in page
     assert page.count("perplexity, optimistic") >= 2  # the table and the figure's axis

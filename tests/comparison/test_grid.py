@@ -85,8 +85,8 @@ def test_a_metric_that_is_better_when_higher_chooses_the_highest_median(make_rec
     assert {row["learning_rate"] for row in results["rows"]} == {0.002}
     assert max(results["grid"], key=lambda entry: entry["median"])["chosen"]
     table = markdown_table(read(results))
-    assert "| Arm | Validation accuracy |" in table
-    assert "tupe-r has the highest median validation accuracy, 0.8190 (0.8180 to 0.8200)" in table
+    assert "| Model | Validation accuracy |" in table
+    assert "tupe-r is best: median validation accuracy 0.8190, 0.020 above rope" in table
 
 
 def test_what_was_chosen_on_the_reported_split_is_called_optimistic(make_recipe, log, tmp_path):
@@ -142,7 +142,7 @@ def test_the_page_and_the_table_show_every_rate(make_recipe, log, tmp_path):
     for text in ("Learning rates tried", "median over the seeds", "from the lowest to the highest seed", "0.001"):
         assert text in page
     assert "one sample standard deviation over" not in page.split("Learning curves")[0]
-    assert "| Arm | 0.001 | 0.002 | 0.004 |" in table
+    assert "| Model | 0.001 | 0.002 | 0.004 |" in table
     assert "Validation masked-token perplexity at each learning rate" in table
     tried = rates_tried(read(results))
     assert [best for _, best in tried.rows[0].cells] == [False, True, False]

@@ -31,7 +31,7 @@ def test_each_card_has_its_place_the_spread_and_the_verdict(tmp_path):
     card = ModelCard.load(tmp_path / "rope/seed-1/model/README.md")
     assert card.data.model_name == "demo: rope, seed 1"
     text = card.text.replace("\\", "")
-    assert "Arm `rope` has place 2 of 3" in text
+    assert "`rope` has place 2 of 3" in text
     (row,) = [line for line in text.splitlines() if line.startswith("| 2 |")]
     assert "**`rope`**" in row
     assert "±" in row

@@ -11,7 +11,7 @@ from wordorder.cli.app import app
 from wordorder.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-SECTION = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").partition("\n## A comparison on a cluster\n")[2]
+SECTION = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").partition("\n## Comparisons on a Ray cluster\n")[2]
 SECTION = SECTION.partition("\n## ")[0]
 BLOCKS = [(kind, text.replace("\\\n", " ")) for kind, text in re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL)]
 COMPARE = [
@@ -23,7 +23,7 @@ COMPARE = [
 def test_every_comparison_of_the_page_is_understood(line, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.chdir(ROOT)
-    words = line.replace(" recipe.toml", " recipes/demo.toml").split()[1:]
+    words = line.replace(" recipe.toml", " demo").split()[1:]
     done = CliRunner().invoke(app, [*words, "--dry-run"])
     assert done.exit_code == 0, done.output
     assert "[compare]" in done.output
@@ -67,7 +67,7 @@ def test_the_job_of_kubernetes_has_the_fields_of_a_ray_job():
 )
 def test_options_that_cannot_be_meant_are_refused(words, said, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("sys.argv", ["wordorder", "compare", "recipes/demo.toml", *words, "--dry-run"])
+    monkeypatch.setattr("sys.argv", ["wordorder", "compare", "demo", *words, "--dry-run"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

@@ -68,17 +68,35 @@ def shown(page):
 
 def test_an_arm_that_is_switched_off_is_gone_everywhere_and_comes_back(page):
     assert where(page, "alibi") == [*FIGURES, *TABLES]
-    buttons = page.find_elements("css selector", ".legend button[data-arm='alibi']")
-    assert len(buttons) == 6  # results, curves, costs, three probes
-    buttons[2].click()
-    assert {button.get_attribute("aria-pressed") for button in buttons} == {"false"}
+    (button,) = page.find_elements("css selector", ".legend button[data-arm='alibi']")  # one bar for the whole page
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
     assert where(page, "alibi") == []
     assert where(page, "fire") == [*FIGURES, *TABLES]
-    assert page.find_element("id", "arms-status").text == "7 of 8 arms shown"
+    assert page.find_element("id", "arms-status").text == "7 of 8 models shown"
     assert not page.find_elements("css selector", "#matrix td[data-arm='alibi']:not([hidden])")
     page.find_element("css selector", ".legend .all").click()
-    assert {button.get_attribute("aria-pressed") for button in buttons} == {"true"}
+    assert button.get_attribute("aria-pressed") == "true"
     assert where(page, "alibi") == [*FIGURES, *TABLES]
+
+
+def test_the_bar_of_models_and_the_contents_stay_in_sight(page):
+    page.execute_script("document.getElementById('costs').scrollIntoView()")
+    assert page.execute_script("return document.getElementById('models').getBoundingClientRect().top") == 0
+    assert page.execute_script("return document.querySelector('.contents').getBoundingClientRect().top") == 0
+    # what is jumped to is not below the bar
+    title = "return document.getElementById('scatter-title').getBoundingClientRect().top"
+    bar = "return document.getElementById('models').getBoundingClientRect().bottom"
+    assert page.execute_script(title) >= page.execute_script(bar)
+
+
+def test_every_link_in_the_page_leads_somewhere(page):
+    lost = page.execute_script(
+        """return [...document.querySelectorAll("a[href^='#']")].map((link) => link.getAttribute("href"))
+          .filter((href) => href.length > 1 && !document.getElementById(href.slice(1)))"""
+    )
+    assert lost == []
+    assert len(page.find_elements("css selector", ".contents a")) >= 8
 
 
 def test_buttons_work_by_keyboard_and_say_their_state(page):
@@ -102,7 +120,7 @@ def test_the_filter_shows_arms_by_a_part_of_their_name_and_sorting_keeps_it(page
     assert shown(page) == ["tupe-a", "tupe-r"]
     field.send_keys("-none")
     assert shown(page) == []
-    assert "No arm is shown" in page.find_element("css selector", ".none-shown").text
+    assert "No model is shown" in page.find_element("css selector", ".none-shown").text
     field.send_keys(Keys.ESCAPE)
     assert sorted(shown(page)) == sorted(FINALS)
 
@@ -131,7 +149,7 @@ def test_the_front_is_that_of_pareto_py_for_every_cost(page, full):
 
 def test_the_front_of_the_arms_that_are_shown(page):
     page.find_element("css selector", ".legend button[data-arm='rope']").click()
-    assert "of the arms shown: alibi, tupe-a, tupe-r" in page.find_element("id", "front-words").text
+    assert "of the models shown: alibi, tupe-a, tupe-r" in page.find_element("id", "front-words").text
 
 
 def test_differences_are_drawn_against_any_arm(page):
@@ -141,7 +159,20 @@ def test_differences_are_drawn_against_any_arm(page):
     next(button for button in buttons if button.text == "none").click()
     assert len(page.find_elements("css selector", "#forest g[data-arm='rope']")) == 1
     assert not page.find_elements("css selector", "#forest g[data-arm='none']")
-    assert "from none" in page.find_element("id", "forest").get_attribute("textContent")
+    assert "(percent) from none" in page.find_element("id", "forest").get_attribute("textContent")
+
+
+def test_differences_are_in_percent_the_best_first_and_in_nats_on_demand(page):
+    names = "return [...document.querySelectorAll('#forest g[data-arm]')].map(g => g.dataset.arm)"
+    assert page.execute_script(names)[0] == "tupe-r"
+    assert page.execute_script(names)[-1] == "none"
+    forest = page.find_element("id", "forest")
+    row = forest.find_element("css selector", "g[data-arm='none']")
+    assert "+138%" in row.text  # 96 beside 40
+    assert "0%" in [text.text for text in forest.find_elements("css selector", "text")]
+    page.find_element("id", "forest-nats").click()
+    assert "+0.8" in forest.find_element("css selector", "g[data-arm='none']").text
+    assert "(nats) from rope" in forest.get_attribute("textContent")
 
 
 def test_probes_are_lines_or_dots_and_are_read_by_keyboard(page):
@@ -154,7 +185,7 @@ def test_probes_are_lines_or_dots_and_are_read_by_keyboard(page):
     readout = lines.find_element("css selector", ".readout").get_attribute("textContent")
     assert readout.startswith("Length of the text (tokens): 1,024: alibi")
     dots = page.find_element("css selector", "figure.probe[data-probe='minimal-pairs']")
-    assert len(dots.find_elements("css selector", ".dot")) == 8 * 5 + 8  # arms x labels, and the legend
+    assert len(dots.find_elements("css selector", ".dot")) == 8 * 5  # models x labels
     panels = page.find_element("css selector", "figure.probe[data-probe='position-probe']")
     shape = "return document.querySelector(\"figure.probe[data-probe='position-probe'] .series\").getAttribute('d')"
     before = page.execute_script(shape)

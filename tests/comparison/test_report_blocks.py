@@ -12,11 +12,19 @@ from rich.console import Console
 from test_report import EVIL, Page
 
 from wordorder.comparison import markdown_table, render_table
-from wordorder.comparison.report.claims import p_in_words, size_of
-from wordorder.comparison.report.differences import against, difference_title, in_short, percent, references
+from wordorder.comparison.report.claims import in_percent, p_in_words, size_of
+from wordorder.comparison.report.differences import (
+    Unit,
+    against,
+    difference_title,
+    in_short,
+    references,
+    unit_of,
+)
 from wordorder.comparison.report.figures import figure_files, write_figures
 from wordorder.comparison.report.html import difference_matrix, report_page, rows_as_csv, write_report
 from wordorder.comparison.report.table import caption
+from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import (
     COLOURS,
     ProbePoint,
@@ -57,47 +65,80 @@ def text_of(page):
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
+PERCENT = Unit(percent=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "better by 0.12 [0.08, 0.17], p = 0.03"),
+        ({}, "−11.3% [−15.6%, −7.7%], p = 0.03"),  # exp(-0.12) = 0.887
         (
             {"outcome": "worse", "difference": -0.12, "low": -0.17, "high": -0.08},
-            "worse by 0.12 [0.08, 0.17], p = 0.03",
+            "+12.7% [+8.3%, +18.5%], p = 0.03",
         ),
         (
             {"outcome": "not distinguishable", "difference": 0.02, "low": -0.01, "high": 0.05, "p_adjusted": 0.4},
-            "not distinguishable: +0.02 [−0.01, 0.05], p = 0.4",
+            "−2.0% [−4.9%, +1.0%], not significant (p = 0.4)",
         ),
         ({"outcome": "identical", "difference": 0.0}, "identical"),
-        ({"outcome": "too few", "low": None, "high": None, "p": None, "p_adjusted": None}, "too few seeds: +0.12"),
-        ({"outcome": "too few", "difference": None, "low": None, "high": None}, "too few seeds"),
+        ({"outcome": "too few", "low": None, "high": None, "p": None, "p_adjusted": None}, "−11.3%"),
+        ({"outcome": "too few"}, "−11.3% [−15.6%, −7.7%]"),  # a p that could not be small enough says nothing
+        ({"outcome": "too few", "difference": None, "low": None, "high": None}, "not tested: too few seeds"),
         (
             {"outcome": "no claim", "lost": "t5 lost 1 of 8 runs"},
-            "no claim: t5 lost 1 of 8 runs; +0.12 [0.08, 0.17], p = 0.03",
+            "−11.3% [−15.6%, −7.7%], not significant: t5 lost 1 of 8 runs (p = 0.03)",
         ),
-        ({"p_adjusted": None}, "better by 0.12 [0.08, 0.17], p = 0.01"),
+        ({"p_adjusted": None}, "−11.3% [−15.6%, −7.7%], p = 0.01"),
+        ({"difference": -1.2, "low": -1.3, "high": -1.1}, "+232% [+200%, +267%], p = 0.03"),
     ],
 )
 def test_a_comparison_in_short(changes, words):
-    assert in_short(Comparison(**{**BETTER, **changes})) == words
+    assert in_short(Comparison(**{**BETTER, **changes}), PERCENT) == words
 
 
-def test_small_p_values_and_percent():
+def test_a_difference_has_the_sign_of_its_metric():
+    accuracy = Unit(percent=False, higher_is_better=True, places=3)
+    entry = Comparison(**BETTER | {"scale": "difference", "difference": 0.0262, "low": 0.012, "high": 0.041})
+    assert in_short(entry, accuracy) == "+0.026 [+0.012, +0.041], p = 0.03"
+    error = Unit(percent=False, places=3)
+    assert in_short(entry, error) == "−0.026 [−0.041, −0.012], p = 0.03"
+
+
+def test_differences_have_enough_digits_to_be_seen():
+    results = example_results({"rope": 0.91, "tupe-r": 0.92}, task="classification", seeds=6, size=8)
+
+    def places(*halves, difference=0.05):
+        entries = [
+            {**BETTER, "scale": "difference", "difference": difference, "low": difference - h, "high": difference + h}
+            for h in halves
+        ]
+        return unit_of(read({**results, "comparisons": entries})).places
+
+    assert places(0.04) == 3
+    assert places(0.4) == 2
+    assert places(0.4, difference=0.003) == 3  # two would show it as zero
+    assert places(0.4, difference=0.00000003) == 4  # but not without end
+    assert places(0.0004, 0.04, 0.004) == 4
+    logs = [{**BETTER, "difference": 0.002, "low": 0.0005, "high": 0.0035}]
+    assert unit_of(read({**results, "comparisons": logs})) == Unit(percent=True, higher_is_better=True, places=1)
+
+
+def test_small_p_values():
     assert p_in_words(Comparison(**BETTER | {"p": 0.2, "p_adjusted": 0.0004})) == "p < 0.001"
     assert p_in_words(CLAIM) == "p = 0.02"
     assert p_in_words(CLAIM.having(p_adjusted=None)) == "p = 0.01"
     assert p_in_words(CLAIM.having(p_adjusted=None, p=None)) == ""
-    assert percent(Comparison(**BETTER)) == "11.3% lower"  # exp(-0.12) = 0.887
-    assert percent(Comparison(**BETTER | {"difference": -0.12})) == "12.7% higher"
-    assert percent(Comparison(**BETTER | {"scale": "difference"})) == "–"
 
 
 def test_the_size_of_an_advantage_and_its_evidence_are_apart():
-    found = size_of(CLAIM, ratio=False, direction="above, in F1, micro-averaged", confidence=0.95)
-    assert found == ("0.25 above, in F1, micro-averaged", "95% interval 0.2 to 0.3, p = 0.02")
-    found = size_of(CLAIM.having(low=None, high=None), ratio=True, direction="", confidence=0.95)
-    assert found == ("1.28 times lower", "p = 0.02")
+    assert size_of(CLAIM, ratio=False, confidence=0.95) == ("0.25", "95% interval 0.2 to 0.3, p = 0.02")
+    found = size_of(CLAIM.having(low=None, high=None), ratio=True, confidence=0.95)
+    assert found == ("22%", "p = 0.02")  # exp(-0.25) = 0.78
+
+
+@pytest.mark.parametrize(("value", "words"), [(7.64, "7.6%"), (0.0123, "0.012%"), (69.4, "69%"), (99.93, "99.93%")])
+def test_a_percentage_has_two_digits_and_never_says_a_hundred_for_less(value, words):
+    assert in_percent(value) == words
 
 
 def test_the_tables_say_the_outcome_against_the_baseline(results):
@@ -105,28 +146,56 @@ def test_the_tables_say_the_outcome_against_the_baseline(results):
     lines = {
         line.split("|")[1].strip(): line.split("|")[3].strip() for line in table.splitlines() if line.startswith("| ")
     }
-    assert lines["Arm"] == "Against rope"
-    assert lines["tupe-r"] == "better by 0.12 [0.08, 0.17], p = 0.03"
-    assert lines["alibi"] == "not distinguishable: −0.05 [−0.11, 0.02], p = 0.4"
-    assert lines["rope"] == "the baseline"
+    assert lines["Model"] == "Difference from rope"
+    assert lines["tupe-r"] == "−11.3% [−15.6%, −7.7%], p = 0.03"
+    assert lines["alibi"] == "+5.1% [−2.0%, +11.6%], not significant (p = 0.4)"
+    assert lines["rope"] == "baseline"
     assert "All arms have the parameters of rope" in table
-    assert "by 0.1 better is a masked-token perplexity 9.5% lower" in table
+    assert "of geometric means over the runs; below zero is better. [...]: its 95% interval." in table
+    said, status, *_ = table.split("\n\n")
+    assert said.startswith("tupe-r is best: masked-token perplexity 3")
+    assert status.startswith("Significant (exact sign-flip test")
+    assert table.index("How this was tested: ") > table.index("| alibi")
 
 
 def test_tables_of_older_files_have_no_such_column():
-    assert "Against" not in markdown_table(read(example_results(SMALL)))
+    assert "Difference from" not in markdown_table(read(example_results(SMALL)))
 
 
-@pytest.mark.parametrize("width", [100, 200])
-def test_the_terminal_table_fits_without_breaking_a_number(results, width):
-    console = Console(record=True, width=width, file=io.StringIO())
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_terminal_table_has_five_columns_and_fits(results, width):
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
     render_table(read(results), console)
     text = console.export_text()
     assert all(len(line) <= width for line in text.splitlines())
-    row = next(line for line in text.splitlines() if "tupe-r" in line)
-    assert re.search(r"│ tupe-r +│ +\d\d\.\d+ ± \d\.\d+ │ +better by 0\.12", row)
-    assert "[0.08, 0.17], p = 0.03" in text
-    assert ("Left out for width" in text) == (width == 100)
+    row = next(line for line in text.splitlines() if line.strip().startswith("tupe-r"))
+    assert re.fullmatch(r" *tupe-r +3\d\.\d+ ± \d\.\d+ +−11\.3%\* +[\d,]+ +\d+\.?\d* (s|min) *", row)
+    assert "* significant" in text
+    assert "tupe-r is best: masked-token perplexity 3" in text
+    assert "How this was tested" not in text
+    assert "|" not in text
+
+
+@pytest.mark.parametrize("width", [36, 48, 60, 72])
+def test_a_narrow_terminal_loses_columns_and_never_names_or_digits(results, width):
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
+    render_table(read(results), console)
+    text = console.export_text()
+    assert "\u2026" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    assert any(re.match(r" *tupe-r +3\d\.\d+ ± \d\.\d+( |$)", line) for line in text.splitlines())
+    assert ("* significant" in text) == ("−11.3%*" in text)
+
+
+def test_to_a_pipe_goes_plain_text_of_whole_lines(results):
+    name = "a-name-that-is-longer-than-a-terminal-is-wide-" * 2
+    results = json.loads(json.dumps(results).replace('"alibi"', json.dumps(name)))
+    stream = io.StringIO()
+    render_table(read(results), Console(file=stream, width=80))
+    lines = stream.getvalue().splitlines()
+    assert any(line.startswith(f"{name} ") for line in lines)
+    assert any(line.startswith("tupe-r is best: ") and line.endswith(".") for line in lines)
+    assert not set("|│─\x1b") & set(stream.getvalue())
 
 
 def test_a_pair_is_seen_from_both_sides():
@@ -143,27 +212,33 @@ def test_with_few_seeds_that_is_the_result_in_every_place():
     results = full_results(SMALL, seeds=3)
     assert {entry["outcome"] for entry in results["comparisons"]} == {"too few"}
     text = text_of(report_page(read(results)))
-    assert text.count("too few seeds for a claim") >= 3
-    assert "? +0." in text
-    assert re.search(r"worse by 0\.\d+ \[0\.\d+, 0\.\d+\], p = 0\.\d+ \(Welch\)", markdown_table(read(results)))
+    assert "Significant (Welch's test, Holm): better than" in text
+    assert re.search(r"\+\d\.\d% \[.*\], p = 0\.\d+ \|", markdown_table(read(results)))
+    assert "p by Welch's test, which assumes roughly normal seeds." in markdown_table(read(results))
     for entry in results["comparisons"]:
         del entry["retrained"]
-    assert "too few seeds: +" in markdown_table(read(results))
+    text = text_of(report_page(read(results)))
+    assert text.count("Pilot: 3 seeds; a distribution-free test needs 6: --seeds 6.") == 1
+    assert not re.search(r"too few seeds|\?|no claim", text.split("Learning curves")[-1])
+    assert "Hollow: not tested, with so few seeds; the interval is Student's t" in text
+    assert "Too few seeds to test it" in markdown_table(read(results))
 
 
 def test_against_a_baseline_alone_there_is_no_matrix(results):
     assert references(read(results)) == ["rope"]
     assert difference_matrix(read(results)) is None
     assert 'id="matrix"' not in report_page(read(results))
-    assert difference_title(read(results)) == "Difference in ln(masked-token perplexity) (nats)"
+    assert difference_title(read(results)) == "Difference in masked-token perplexity (percent)"
 
 
 def test_every_block_is_in_the_page(results):
     text = text_of(report_page(read(results)))
     for words in (
-        "Who differs from whom",
-        "11.3% lower",
-        "not distinguishable",
+        "Differences",
+        "−11.3% [−15.6%, −7.7%]",
+        "−0.120 [−0.170, −0.080]",  # in nats
+        "not significant",
+        "significantly better",
         "Longer texts than in training",
         "What was held equal",
         "model.intermediate_size 512 → 490",
@@ -183,6 +258,62 @@ def test_every_block_is_in_the_page(results):
         assert words in text, words
 
 
+def test_the_title_and_the_notes_are_those_of_the_recipe(results):
+    plain = report_page(read(results))
+    assert "<h1>demo</h1>" in plain
+    assert 'class="notes"' not in plain
+    results["recipe"]["compare"] |= {"title": "Which <b>encoding</b>?", "notes": "On letters,\nat equal size."}
+    page = report_page(read(results))
+    assert "<h1>Which &lt;b&gt;encoding&lt;/b&gt;?</h1>" in page
+    assert '<p class="notes">On letters,\nat equal size.</p>' in page
+    assert "<title>Which &lt;b&gt;encoding&lt;/b&gt;?: word-order comparison</title>" in page
+
+
+def test_the_head_says_how_large_how_long_on_what_and_when(results):
+    results["recipe"]["model"] |= {"num_hidden_layers": 1, "hidden_size": 96}
+    results["recipe"]["data"] |= {"source": "letters", "length": 64}
+    results["recipe"]["training"]["per_device_train_batch_size"] = 32
+    results["data"] = {"train": {"tokens": 224850}}
+    results["environment"] |= {"started": "2026-11-23T09:04:14+00:00", "device": "cpu: x", "processors": 2}
+    results["environment"]["packages"] = {"wordorder": "0.2.0", "torch": "2.13.0", "numpy": "2.4"}
+    head = text_of(report_page(read(results)).split("<dl")[1].split("</dl>")[0])
+    for words in (
+        "Network 1 layer, width 96",
+        "Data letters Tokens to train on 224,850",
+        "Batch 32 × 64 tokens",
+        "Date 2026-11-23",
+        "Machine cpu: x, 2 cores",
+        "Versions wordorder 0.2.0, torch 2.13.0",
+    ):
+        assert words in head
+
+
+def test_the_verdict_is_the_description_of_the_page(results):
+    judged = verdict(read(results))
+    told = re.search(r'<meta name="description" content="([^"]*)">', report_page(read(results))).group(1)
+    assert unescape(told) == f"{judged.sentence} {judged.status}"
+
+
+def test_the_recipe_is_shown_as_it_was_written_and_its_defaults_on_demand(results):
+    (shown,) = re.findall(r"<pre.*?</pre>", report_page(read(results)), re.DOTALL)  # of an earlier version: resolved
+    assert "max_steps" in shown
+    results["written"] = {"data": {"source": "letters"}, "model": {"encoding": "rope"}}
+    written, resolved = re.findall(r"<pre.*?</pre>", report_page(read(results)), re.DOTALL)
+    assert "max_steps" not in written
+    assert "letters" in unescape(written)
+    assert "max_steps" in resolved
+
+
+def test_a_loss_that_was_there_at_the_first_evaluation_is_an_upper_bound(results):
+    first = results["rows"][0]["curve"][0][0]
+    entry = {"arm": "alibi", "baseline": "rope", "target": 3.0, "low": first, "high": 400, "n": 6}
+    results["steps_to_loss"] = [{**entry, "steps": first, "share": 0.2}]
+    text = text_of(report_page(read(results)))
+    assert f"alibi ≤ {first} ≤ {first} to 400 at least 80% earlier" in text
+    results["steps_to_loss"] = [{**entry, "low": 2 * first, "steps": 3 * first, "share": 0.6}]
+    assert f"alibi {3 * first} {2 * first} to 400 40% earlier" in text_of(report_page(read(results)))
+
+
 def test_a_probe_where_neither_is_better_says_neither(results):
     results["probes"] = {"position-probe": results["probes"]["position-probe"]}
     figure = report_page(read(results)).split('data-probe="position-probe"')[1].split("</figure>")[0]
@@ -192,7 +323,7 @@ def test_a_probe_where_neither_is_better_says_neither(results):
 def test_histories_are_shown_where_nothing_was_sized(results):
     results["budget"] |= {"match": "none", "arms": {}, "sentence": ""}
     text = text_of(report_page(read(results)))
-    assert "nothing: every arm as its recipe says" in text
+    assert "nothing: every model as its recipe says" in text
     assert "64 in the segment + 64 in the memory" in text
     assert "Changed to fit" not in text
 
@@ -212,8 +343,9 @@ def test_keys_that_older_files_lack_may_be_missing_each(results):
 def test_a_claim_that_lost_runs_forbid_is_told_with_the_reason(results):
     results["comparisons"][0] |= {"outcome": "no claim", "lost": "tupe-r lost 1 of 8 runs"}
     for told in (text_of(report_page(read(results))), markdown_table(read(results))):
-        assert "no claim: tupe-r lost 1 of 8 runs; +0.12 [0.08, 0.17], p = 0.03" in told
-        assert "no claim over rope (40" in told
+        assert "Not significant against rope: tupe-r lost 1 of 8 runs." in told
+        assert "not significantly below rope (40." in told
+        assert "not significant: tupe-r lost 1 of 8 runs" in told
     results["comparisons"][0]["lost"] = EVIL
     assert "<script>alert" not in report_page(read(results)) + markdown_table(read(results))
 
@@ -377,7 +509,13 @@ def test_results_of_an_earlier_version_with_equal_time_and_a_plan_are_still_read
         own |= {"value": 122.9, "target": 123.0, "unit": "seconds", "steps": steps, "changed": changed}
     write_report(read(results), tmp_path)
     page = text_of((tmp_path / "report.html").read_text("utf-8"))
-    for words in ("training time", sentence, "training.max_steps", "Planned to fit 60 minutes", "runs/second"):
+    for words in (
+        "training time",
+        sentence.replace("arm", "model"),
+        "training.max_steps",
+        "Planned to fit 60 minutes",
+        "runs/second",
+    ):
         assert words in page
     assert results["plan"]["left_out"][0] in page
     table = (tmp_path / "table.md").read_text("utf-8")

@@ -91,11 +91,25 @@ def test_the_table_sorts_by_click(open_report):
     assert arms(page) == sorted(FINAL)
     heading = page.find_element("css selector", "#results-table thead th")
     assert heading.get_attribute("aria-sort") == "ascending"
-    buttons[5].click()  # speed: the fastest first
+    page.find_element("id", "more-columns").click()
+    place = [button.text for button in buttons].index("Tokens per second")
+    buttons[place].click()  # the fastest first
     speeds = page.execute_script(
-        "return [...document.querySelectorAll('#results-table tbody tr')].map(r => +r.cells[5].dataset.value)"
+        "return [...document.querySelectorAll('#results-table tbody tr')]"
+        ".map(r => +r.cells[arguments[0]].dataset.value)",
+        place,
     )
     assert speeds == sorted(speeds, reverse=True)
+    assert len(set(speeds)) > 1
+
+
+def test_further_columns_are_shown_on_demand(open_report):
+    page = open_report(example_results())
+    heads = page.find_elements("css selector", "#results-table thead th")
+    seen = [head.text for head in heads if head.is_displayed()]
+    assert seen == ["Model", "Test masked-token perplexity", "Parameters", "Time per run"]
+    page.find_element("id", "more-columns").click()
+    assert all(head.is_displayed() for head in heads)
 
 
 def test_the_table_sorts_by_keyboard(open_report):
@@ -152,15 +166,23 @@ def test_maps_are_read_and_rescaled(open_report):
     readout = figure.find_element("class name", "readout").text
     assert readout.startswith("Head 1, query 3")
     assert all(part in readout for part in ("absolute", "relative", "sum"))
-    legend = figure.find_element("class name", "map-legend").text
+    before = figure.find_element("css selector", "h4").text
+    page.execute_script("document.getElementById('center-rows').scrollIntoView()")  # it lay below the bar
     page.find_element("id", "center-rows").click()
-    assert figure.find_element("class name", "map-legend").text != legend
-    page.find_element("id", "own-scale").click()
-    assert "±" in figure.find_element("class name", "map-cell").text
+    assert figure.find_element("css selector", "h4").text != before
+    parts = [part.text for part in figure.find_elements("css selector", "h4")]
+    assert [part.split(" · ±")[0] for part in parts] == ["Absolute part", "Relative part", "Sum"]
+    assert len({part.split("±")[1] for part in parts}) > 1  # a scale of its own for each row
+    page.find_element("id", "one-scale").click()
+    parts = [part.text for part in figure.find_elements("css selector", "h4")]
+    assert len({part.split("±")[1] for part in parts}) == 1
+    assert f"+{parts[0].split('±')[1][:3]}" in figure.find_element("class name", "map-legend").text
+    assert figure.find_element("class name", "map-axis").text.split() == ["0", "query", "→", "63"]
 
 
 def test_the_colour_range_leaves_cls_out(open_report):
     page = open_report(example_results())  # its [CLS] row holds 9.0
+    page.find_element("id", "one-scale").click()
     legend = page.find_element("css selector", "figure.maps[data-arm='tupe-a'] .map-legend").text
     assert 0 < float(legend.split("+")[1].split()[0]) < 3
 

@@ -7,7 +7,7 @@ import pytest
 from comparison_example import compared, example_results, read
 from scipy import stats
 
-from wordorder.comparison.report.differences import in_short
+from wordorder.comparison.report.differences import Unit, in_short
 from wordorder.comparison.results_file import Row
 from wordorder.comparison.statistics.significance import are_identical, between, lost_runs
 
@@ -79,7 +79,8 @@ def test_a_comparison_has_what_the_results_file_promises():
     said = found["significance"]
     assert (said["seeds"], said["seeds_needed"], said["level"]) == (6, 6, 0.05)
     assert said["sentence"] == (
-        "Claims are at the 5% level, by an exact sign-flip test of accuracy paired by seed; they take at least 6 seeds."
+        "Significant: at the 5% level, by an exact sign-flip test of accuracy paired by seed. "
+        "It needs at least 6 seeds."
     )
 
 
@@ -206,7 +207,7 @@ def test_an_arm_that_lost_most_of_its_runs_is_not_called_better_by_those_that_ar
     assert (entry["outcome"], entry["lost"]) == ("no claim", "arm1 lost 9 of 12 runs")
     told = read({"comparisons": [entry]}).comparisons
     assert {between(told, *pair).lost for pair in (("arm0", "arm1"), ("arm1", "arm0"))} == {entry["lost"]}
-    assert in_short(told[0]).startswith("no claim: arm1 lost 9 of 12 runs; +")
+    assert in_short(told[0], Unit(percent=False)).endswith("not significant: arm1 lost 9 of 12 runs (p = 0.0039)")
 
 
 def test_lost_runs_of_arms_without_pairs_rank_below_all_others():
@@ -241,13 +242,16 @@ def test_a_claim_is_possible_from_the_stated_number_of_seeds(arms, seeds):
     few = results_of(spaced(arms, seeds - 1))
     assert set(outcomes(few)) == {"too few"}
     assert compared(few)["significance"]["seeds_needed"] == seeds
-    assert f"With {seeds - 1} seeds no exact claim at the 5% level is" in compared(few)["significance"]["sentence"]
+    assert f"{seeds - 1} seeds are too few for the exact sign-flip test" in compared(few)["significance"]["sentence"]
 
 
 def test_three_seeds_never_give_a_claim_at_five_percent():
     found = compared(results_of(spaced(2, 3, step=1e6)))
     assert found["comparisons"][0]["p"] == 0.25
-    assert "no p-value below 0.25. It takes at least 6 seeds." in found["significance"]["sentence"]
+    assert (
+        "its p-value cannot be below 0.25, and significant is at the 5% level. It needs at least 6 seeds."
+        in found["significance"]["sentence"]
+    )
 
 
 def test_against_a_baseline_six_seeds_are_enough_for_any_number_of_arms():

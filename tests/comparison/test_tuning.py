@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from wordorder.comparison.tuning import Rates, Search, at_edge, best_of
+from wordorder.comparison.tuning import Rates, Score, Search, at_edge, best_of
 
 
 def search(loss, **options):
@@ -15,7 +15,8 @@ def search(loss, **options):
         assert len(rounds) < 20
         for rates, seed in trials:
             assert seed not in scores.get(rates, {}), "a trial comes twice"
-            scores.setdefault(rates, {})[seed] = loss(rates, seed)
+            value = loss(rates, seed)
+            scores.setdefault(rates, {})[seed] = Score(value) if isinstance(value, (int, float)) else value
     return scores, rounds
 
 
@@ -76,11 +77,22 @@ def test_rates_that_fail_lose_against_those_that_train():
         return None if (rates.rate, seed) == (2.0, 1) else 1 / rates.rate
 
     scores, _ = search(loss, rates=(1.0, 2.0), factors=(None,), seeds=(0, 1))
-    assert scores[Rates(2.0)] == {0: 0.5, 1: None}
-    scores[Rates(1.0)] = {0: 1.0, 1: 1.0}
+    assert scores[Rates(2.0)] == {0: Score(0.5), 1: None}
+    scores[Rates(1.0)] = {0: Score(1.0), 1: Score(1.0)}
     assert best_of(scores) == (1, None)
     assert best_of({Rates(1.0): {0: None}}) is None
     assert best_of({}) is None
+
+
+def test_the_loss_decides_between_equal_scores():
+    """Every rate reaches the highest accuracy: without the loss the lowest one would win, and extend the grid."""
+
+    def accuracy(rates, seed):
+        return Score(-1.0, bowl(2, 4)(rates, seed))
+
+    scores, rounds = search(accuracy, rates=(1.0, 2.0, 4.0), factors=(1.0, 4.0, 16.0), seeds=(0, 1), extend=2)
+    assert best_of(scores) == (2, 4)
+    assert len(rounds) == 2, "the best rates are inside the grid"
 
 
 def test_edges():

@@ -34,12 +34,12 @@ def test_the_translator_with_the_highest_bleu_leads(results_of):
     results, table = results_of(*TRANSLATION)
     assert (results["task"], results["metric"], results["bleu_signature"]) == ("translation", "bleu", "nrefs:1|made up")
     assert [entry.arm for entry in ranked(read(results))] == ["rope", "alibi", "none"]
-    assert verdict(read(results)).sentence.startswith("rope has the highest test BLEU, 29.9")
-    assert " 5 above alibi (24.9" in verdict(read(results)).sentence
+    assert verdict(read(results)).sentence.startswith("rope is best: BLEU 29.9")
+    assert ", 5.0 above alibi, " in verdict(read(results)).sentence
     assert [row["bleu"] for row in results["rows"] if row["arm"] == "rope"] == pytest.approx([30.0, 29.9, 29.8])
-    heads = table.splitlines()[0]
-    assert heads.startswith("| Arm | test BLEU | Against none | Test perplexity | Parameters |")
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == ["| rope", "| alibi", "| none"]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    assert lines[0].startswith("| Model | test BLEU | Difference from none | Test perplexity | Parameters |")
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| rope", "| alibi", "| none"]
     assert "corpus BLEU of the translations of the test split, 0 to 100 (higher is better)" in table
     assert "BLEU is sacrebleu's, nrefs:1\\|made up." in table
 
@@ -49,8 +49,8 @@ def test_the_language_model_with_the_lowest_perplexity_leads(results_of):
     assert results["metric"] == "perplexity"
     assert "bleu_signature" not in results
     assert [entry.arm for entry in ranked(read(results))] == ["rope", "alibi", "none"]
-    assert verdict(read(results)).sentence.startswith("rope has the lowest test perplexity, 7.4")
-    assert table.startswith("| Arm | Test perplexity | Against none | Test bits per character | Parameters |")
+    assert verdict(read(results)).sentence.startswith("rope is best: perplexity 7.4")
+    assert "| Model | Test perplexity | Difference from none | Test bits per character | Parameters |" in table
     assert "mean loss in bits over all characters of the test split" in table
     beside = next(column for column in columns(read(results)) if column.key == "bits_per_character")
     assert beside.value(read(results).summary[1], read(results).arms[1]) == pytest.approx(2.01 / 3)
@@ -58,7 +58,7 @@ def test_the_language_model_with_the_lowest_perplexity_leads(results_of):
 
 def test_another_headline_puts_bleu_beside_it(results_of):
     results, table = results_of(*TRANSLATION, "training.metric_for_best_model=accuracy")
-    assert table.startswith("| Arm | Test accuracy | Against none | Test perplexity | test BLEU | Parameters |")
+    assert "| Model | Test accuracy | Difference from none | Test perplexity | test BLEU | Parameters |" in table
     assert ranked(read(results))[0].arm == "rope"
 
 

@@ -15,7 +15,7 @@ PAGE = (DOCS / "scaling.md").read_text(encoding="utf-8")
 
 def test_options_that_the_page_names_are_those_of_the_command():
     help_text = CliRunner().invoke(app, ["cost", "--help"], env={"COLUMNS": "200"}).stdout
-    commands = re.findall(r"wordorder cost [^\n`]*", PAGE)
+    commands = re.findall(r"wordorder cost [^\n`]*", PAGE.replace("\\\n", " "))
     options = {option for command in commands for option in re.findall(r"--[a-z-]+", command)}
     assert options == {"--set", "--gpus", "--sharding", "--peak-tflops", "--utilisation"}
     assert all(option in help_text for option in options)

@@ -13,14 +13,14 @@ import pytest
 import tiny_recipes
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
-RECIPE = "recipes/demo.toml"
+RECIPE = "demo"
 
 
 def launch_lines():
     """The commands of the section "Launch", by the name of the launcher."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## Launch\n")[2].partition("\n## ")[0]
     lines = [line for block in re.findall(r"```bash\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
-    return {line.split()[0]: line.split() for line in lines if RECIPE in line}
+    return {line.split()[0]: line.split() for line in lines if RECIPE in line.split()}
 
 
 def start(line, recipe, folder, cache, *more):

@@ -30,7 +30,7 @@ def agent(recipe, folder, cache, port, log, *, host):
     variable, (torchrun, *words) = lines_of_the_page()
     assert torchrun == "torchrun"
     words[words.index("--nproc-per-node") + 1] = "1"
-    here = {"FIRST:29500": f"127.0.0.1:{port}", "recipes/demo.toml": str(recipe)}
+    here = {"FIRST:29500": f"127.0.0.1:{port}", "demo": str(recipe)}
     # on one machine the address makes all of them the host
     command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-conf", f"is_host={int(host)}"]
     command += [*(here.get(word, word) for word in words), "--set", f"training.output_dir={folder}"]

@@ -29,8 +29,8 @@ def test_every_figure_option_and_function_that_is_named_is_there():
 
     assert all((ROOT / "docs" / name).is_file() for name in re.findall(r"\]\((figures/[^)]+)\)", PAGE))
     help_text = CliRunner().invoke(app, ["inspect", "--help"]).stdout
-    options = set(re.findall(r"`(--[a-z]+)", PAGE))
-    assert options == {"--length", "--out", "--text", "--data", "--json"}
+    options = set(re.findall(r"`(--[a-z-]+)", PAGE))
+    assert options == {"--length", "--output-dir", "--text", "--data", "--json"}
     assert all(option in help_text for option in options)
     for name in ("inspect_model_dir", "keep_part", "word_position_correlations", "toeplitz_share"):
         assert name in PAGE

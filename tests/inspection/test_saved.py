@@ -181,8 +181,11 @@ def spoil(place: Path, **changes: object) -> None:
 
 
 SPOILERS = {
-    "no folder": (shutil.rmtree, r"holds no model \(no config.json\); name the folder model/ of a run"),
-    "no config": (lambda place: (place / "config.json").unlink(), "holds no model"),
+    "no folder": (shutil.rmtree, r"there is no such folder; name the folder model/ of a run"),
+    "no config": (
+        lambda place: (place / "config.json").unlink(),
+        r"holds no model \(no config.json\); name the folder model/ of a run",
+    ),
     "broken config": (lambda place: (place / "config.json").write_text("{"), "config.json cannot be read"),
     "config of a list": (lambda place: (place / "config.json").write_text("[]"), "does not hold a configuration"),
     "another type": (

@@ -140,7 +140,7 @@ def heads(batch=2, count=2, tokens=7, channels=8, **fields):
         (lambda: Positional("rope", **SIZES).embed(torch.randn(2, 7, 8)), "width=16"),
         (lambda: Positional("rope", **SIZES).prepare(torch.zeros(2, 7, 16).long()), "floating point"),
         (lambda: Positional("cope", **SIZES), "not defined for encoder"),
-        (lambda: Positional("TUPE-R", **SIZES), "did you mean 'tupe-r'"),
+        (lambda: Positional("tupr-r", **SIZES), "did you mean 'tupe-r'"),
         (lambda: Positional("rope", **{**SIZES, "heads": 3}), "multiple of heads"),
         (lambda: prepared().attend(2, *heads()), "between 0 and 1"),
         (lambda: prepared().attend(-1, *heads()), "between 0 and 1"),

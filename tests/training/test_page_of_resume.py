@@ -46,6 +46,6 @@ def test_the_table_names_every_file_of_a_checkpoint(recipe_file):
 
 
 def test_the_defaults_that_it_tells_are_those_of_the_code():
-    assert f"`training.save_total_limit = 3` ({DEFAULTS['save_total_limit']} where nothing is said)" in PAGE
+    assert f"`training.save_total_limit = 3` ({DEFAULTS['save_total_limit']} by default)" in PAGE
     assert DEFAULTS["save_steps"] == 0.1
     assert "by default a tenth of the run" in PAGE

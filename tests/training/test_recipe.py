@@ -144,7 +144,7 @@ def test_of_very_many_names_only_the_nearest_is_listed(recipe_file):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("model.encoding=roep", ["roep", "rope", "sinusoidal"]),
+        ("model.encoding=roep", ["roep", "rope", "`wordorder list` shows all"]),
         ("data.task=masked", ["masked-lm", "classification"]),
         ("model.network=encodr", ["did you mean 'encoder'?"]),
         ("model.network=3", ["model.network", "encoder"]),

@@ -2,18 +2,18 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from wordorder.cli.list import recipe_schema as command
+from wordorder.cli.catalogue.recipes import recipe_schema as command
 from wordorder.limits import read_toml
 from wordorder.tasks import TASKS
 from wordorder.training import argument_names
 from wordorder.training.recipe.arguments import DEFAULTS
+from wordorder.training.recipe.packaged import packaged_recipes
 from wordorder.training.recipe.schema import recipe_schema
 
-RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.toml"))
+RECIPES = sorted(packaged_recipes().values())
 TYPES = {"string": str, "boolean": bool, "object": dict, "array": list}
 
 

@@ -135,7 +135,8 @@ def test_a_resumed_run_says_where_it_starts_and_what_it_passes_over(recipe_file,
 
     def resume():
         run(read_recipe(recipe_file, ["training.max_steps=4"]), output_dir=folder, resume=True)
-        return capsys.readouterr().err.splitlines()
+        lines = capsys.readouterr().err.splitlines()
+        return [line for line in lines if "fewer than 20" not in line]
 
     assert resume()[0] == f"said: starts anew: {folder} holds no whole checkpoint"
     assert resume() == [

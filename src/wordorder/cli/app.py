@@ -1,10 +1,14 @@
 """The list of commands."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from wordorder import __version__
+from wordorder.cli.catalogue.init import init
+from wordorder.cli.catalogue.list import list_names
+from wordorder.cli.catalogue.recipes import recipe_schema, recipes
 from wordorder.cli.compare import aggregate, compare
 from wordorder.cli.convert import convert
 from wordorder.cli.cost import cost
@@ -12,8 +16,8 @@ from wordorder.cli.data import data
 from wordorder.cli.evaluate import evaluate
 from wordorder.cli.faults import FaultReporter
 from wordorder.cli.generate import generate
+from wordorder.cli.help import WIDTH, Command
 from wordorder.cli.inspect import inspect
-from wordorder.cli.list import list_names, recipe_schema
 from wordorder.cli.predict import predict
 from wordorder.cli.push import push
 from wordorder.cli.train import train
@@ -23,8 +27,8 @@ app = typer.Typer(
     cls=FaultReporter,
     invoke_without_command=True,
     add_completion=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
 
 
@@ -43,9 +47,9 @@ def options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Give Transformers word order: train and compare positional encodings on your text.
+    """Train and compare positional encodings of Transformers on your own text.
 
-    Example: **wordorder compare recipes/demo.toml**
+    Example: **wordorder compare demo**
 
     Exit codes: 0 done, 1 failed while running, 2 bad input, 3 stopped by a signal after saving.
     """
@@ -53,16 +57,14 @@ def options(
         typer.echo(context.get_help())
 
 
-app.command("list")(list_names)
-app.command("recipe-schema")(recipe_schema)
-app.command("train")(train)
-app.command("compare")(compare)
-app.command("aggregate")(aggregate)
-app.command("evaluate")(evaluate)
-app.command("predict")(predict)
-app.command("generate")(generate)
-app.command("inspect")(inspect)
-app.command("cost")(cost)
-app.command("data")(data)
-app.command("convert")(convert)
-app.command("push")(push)
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Begin": {"list": list_names, "recipes": recipes, "init": init},
+    "Train and compare": {"data": data, "cost": cost, "train": train, "compare": compare, "aggregate": aggregate},
+    "Use a trained model": {"predict": predict, "generate": generate, "evaluate": evaluate, "inspect": inspect},
+    "Exchange": {"convert": convert, "push": push, "recipe-schema": recipe_schema},
+}
+"""Title -> name -> function, in the order of the help."""
+
+for title, commands in COMMANDS.items():
+    for name, function in commands.items():
+        app.command(name, cls=Command, rich_help_panel=title)(function)

@@ -1,13 +1,12 @@
 """`wordorder compare RECIPE` and `wordorder aggregate RESULTS...`: train arms x seeds, and report over tasks."""
 
 import sys
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wordorder.cli.output import Overrides, print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe, warn_of_few_examples
 from wordorder.durable import check_writable, is_url
 from wordorder.errors import BadInput
 from wordorder.streams import drop_lost_output, printable
@@ -20,10 +19,12 @@ Engine = Literal["local", "ray"]
 
 
 def compare(
-    recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML with [compare] and [[compare.arms]].")
-    ],
+    recipe: RecipeFile,
     overrides: Overrides = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", help="Train with the seeds 0 to N - 1: short for --set compare.seeds=N."),
+    ] = None,
     own_arms: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,7 +42,8 @@ def compare(
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="Train in processes of this machine, or on a Ray cluster.")
+        Engine,
+        typer.Option("--engine", metavar="local|ray", help="Train in processes of this machine, or on a Ray cluster."),
     ] = "local",
     address: Annotated[
         str | None,
@@ -65,34 +67,39 @@ def compare(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
 ) -> None:
-    """Train every arm with every seed on the same batches; a killed comparison resumes where it stopped.
+    """Train several encodings with several seeds, and report which is better.
 
-    Example: **wordorder compare recipes/demo.toml**
+    All are trained on the same batches. A comparison that was stopped goes on where it stopped.
 
-    More seeds in the same folder: **wordorder compare recipes/demo.toml --set 'compare.seeds=[0,1,2,3,4,5]'**
+    Example: **wordorder compare demo**
 
-    An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
+    More seeds in the same folder: **wordorder compare demo --seeds 7**
 
-    On a Ray cluster: **wordorder compare recipes/demo.toml --engine ray --address auto**
+    An encoding of your own beside them: **wordorder compare demo --arm my.py:MyEncoding**
+
+    On a Ray cluster: **wordorder compare demo --engine ray --address auto**
     """
     if not json and not dry_run:
         drop_lost_output()
     cluster = _cluster(engine, address, gpus_per_run, cpus_per_run)
-    from wordorder.training import read_recipe
-
     if own_arms:  # before the recipe is read, which may name them
         from wordorder.comparison.fairness.own_arm import load_own_arms
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
-    resolved = read_recipe(recipe, overrides or ())
+    resolved = read_named_recipe(recipe, [*(overrides or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])])
     if own_arms:
         from wordorder.comparison.fairness.own_arm import with_own_arms
 
         resolved = with_own_arms(resolved, own_arms)
     if dry_run:
         _check(resolved)
+        warn_of_few_examples(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
+        if resolved.compare is not None and not json:
+            arms, seeds = len(resolved.compare.arms), len(resolved.compare.folds or resolved.compare.seeds)
+            tuned = " after the trials of learning rates" if resolved.compare.tune else ""
+            print(f"{arms} models, {seeds} run{'s' * (seeds != 1)} each{tuned}. Nothing was trained.", file=sys.stderr)
         return
     from wordorder.comparison import compare as run_comparison
 
@@ -119,9 +126,10 @@ def aggregate(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print aggregate.json.")] = False,
 ) -> None:
-    """Make one table of several comparisons of the same arms, each on a task of its own.
+    """Combine several comparisons into one table.
 
-    Mean rank, interquartile mean and probability of improvement, with intervals over seeds and over tasks.
+    The comparisons have the same arms, each on a task of its own. The table has mean rank, interquartile mean and
+    probability of improvement, with intervals over seeds and over tasks.
 
     Example: **wordorder aggregate runs/letters runs/recall runs/parity --output-dir runs/decision**
 
@@ -175,13 +183,10 @@ def _show(results: Path, *, json: bool, place: str | None) -> None:
     if json:
         sys.stdout.write(printable(results.read_text(encoding="utf-8")))
         return
-    if sys.stdout.isatty():
-        from rich.console import Console
+    from rich.console import Console
 
-        from wordorder.comparison import read_results, render_table
+    from wordorder.comparison import read_results, render_table
 
-        render_table(read_results(results), Console())
-    else:  # a pipe or a file has no width to fit: the same table as markdown, its characters as they are
-        print(printable(unescape((results.parent / "table.md").read_text(encoding="utf-8"))))
+    render_table(read_results(results), Console())
     report = f"{place}/report.html" if is_url(place) else results.parent / "report.html"
     print(printable(f"Report: {report}"))

@@ -46,7 +46,7 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Convert a checkpoint of TUPE's, Transformer-XL's or LaMemo's code to a folder that transformers loads.
+    """Convert a checkpoint of TUPE, Transformer-XL or LaMemo to Hugging Face format.
 
     Example: **wordorder convert tupe tupe_ckp/model.pt tupe-r-base --dictionary dict.txt**
 

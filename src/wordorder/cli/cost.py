@@ -1,13 +1,11 @@
 """`wordorder cost RECIPE`: count parameters, arithmetic and memory of every arm, before anything is trained."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from wordorder.cli.output import Overrides, print_json, print_table
-from wordorder.streams import printable
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, print_text, read_named_recipe
 
 if TYPE_CHECKING:
     from wordorder.comparison.results_file import MatchedBudget
@@ -20,7 +18,7 @@ Cost = Mapping[str, Any]
 
 
 def cost(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML, with arms or without.")],
+    recipe: RecipeFile,
     overrides: Overrides = None,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs, each with the recipe's batch.")] = 1,
     sharding: Annotated[
@@ -28,8 +26,8 @@ def cost(
         typer.Option(
             "--sharding",
             metavar="ddp|fsdp",
-            help="ddp: each GPU holds all states of training. fsdp: they are divided by N (FSDP2).",
-            show_default="fsdp where the recipe has training.fsdp, else ddp",
+            help="ddp: each GPU holds all states of training. fsdp: they are divided by N (FSDP2). Default: fsdp where "
+            "the recipe has training.fsdp, else ddp.",
         ),
     ] = None,
     peak_tflops: Annotated[
@@ -42,11 +40,11 @@ def cost(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the costs as JSON.")] = False,
 ) -> None:
-    """Count each arm's parameters by part, FLOPs per token and memory, before training.
+    """Count parameters, FLOPs and memory before training.
 
-    Example: **wordorder cost recipes/demo.toml**
+    Example: **wordorder cost demo**
 
-    Memory of each of several GPUs, and time = FLOPs / (N x P x U): **wordorder cost recipes/bert_base.toml --gpus 8
+    Memory of each of several GPUs, and time = FLOPs / (N x P x U): **wordorder cost bert_base --gpus 8
     --sharding fsdp --peak-tflops 989 --utilisation 0.4**
 
     Arms are counted with the widths and segments that compare.match and compare.history give them.
@@ -56,9 +54,8 @@ def cost(
     """
     from wordorder.comparison.costs import costs_of
     from wordorder.cost import GPUs
-    from wordorder.training import read_recipe
 
-    resolved = read_recipe(recipe, overrides or ())
+    resolved = read_named_recipe(recipe, overrides)
     usual = "fsdp" if resolved.training.get("fsdp") else "ddp"
     asked = GPUs(count=gpus, sharding=cast("Any", sharding or usual), peak_tflops=peak_tflops, utilisation=utilisation)
     costs, budget = costs_of(resolved, asked)
@@ -72,8 +69,10 @@ def cost(
     if budget is not None:
         print_matched(budget)
     for size in assumed:
-        print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
-        print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
+        print_text(
+            f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens"
+            " (characters always give far fewer), and then embedding, head, FLOPs and memory are smaller."
+        )
 
 
 def print_costs(costs: Sequence[Cost], assumed: Sequence[int]) -> None:
@@ -88,9 +87,9 @@ def print_costs(costs: Sequence[Cost], assumed: Sequence[int]) -> None:
     encoding = [(own["arm"], part, n) for own in costs for part, n in own["encoding_parameters"].items()]
     print_table("Parameters of the encodings, by part", ("arm", "part", "parameters"), encoding)
 
-    columns = ("arm", "forward FLOPs per token", "with backward")
-    flops = [(own["arm"], own["forward_flops_per_token"], own["flops_per_token"]) for own in costs]
-    print_table("Arithmetic of one training step", columns, flops, numbers=True)
+    counts = ("forward_flops_per_token", "flops_per_token")
+    flops = [(own["arm"], *(f"{own[count] / 1e6:,.3f}" for count in counts)) for own in costs]
+    print_table("MFLOP per token of a training step", ("arm", "forward", "with backward"), flops, numbers=True)
 
 
 def print_gpus(costs: Sequence[Cost], gpus: "GPUs") -> None:
@@ -98,16 +97,19 @@ def print_gpus(costs: Sequence[Cost], gpus: "GPUs") -> None:
     settings = {
         own["precision"] + (", gradient checkpointing" if own["gradient_checkpointing"] else "") for own in costs
     }
+    parts = ("total", *(part for part in costs[0]["bytes_per_gpu"] if part != "total"))
     layout = f"{gpus.count:,} GPUs, {gpus.sharding}" if gpus.count > 1 else "one GPU"
     print_table(
         f"MiB of each GPU, by formula ({layout}, {' or '.join(sorted(settings))})",
-        ("arm", *costs[0]["bytes_per_gpu"]),
-        [(own["arm"], *(f"{size / MIB:,.1f}" for size in own["bytes_per_gpu"].values())) for own in costs],
+        ("arm", *parts),
+        [(own["arm"], *(f"{own['bytes_per_gpu'][part] / MIB:,.1f}" for part in parts)) for own in costs],
         numbers=True,
     )
     if gpus.peak_tflops is None:
-        print("No time is predicted: add --peak-tflops P --utilisation U for FLOPs / (GPUs x P x U). P is on the GPU's")
-        print("data sheet, for the recipe's precision; U is the share of it that your training reaches, such as 0.4.")
+        print_text(
+            "No time is predicted: add --peak-tflops P --utilisation U for FLOPs / (GPUs x P x U). P is on the GPU's"
+            " data sheet, for the recipe's precision; U is the share of it that your training reaches, such as 0.4."
+        )
         return
     print_table(
         f"Time at {gpus.utilisation:.0%} of {gpus.peak_tflops:g} TFLOPS on each GPU, FLOPs / (GPUs x P x U)",
@@ -145,4 +147,4 @@ def print_matched(budget: "MatchedBudget") -> None:
     if changed:
         print_table("Changed so that arms agree", ("arm", "name", "from", "to"), changed)
     if budget.sentence:
-        print(printable(budget.sentence))
+        print_text(budget.sentence)

@@ -4,50 +4,47 @@ from typing import Annotated, Any
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe, warn_of_few_examples
 from wordorder.streams import printable
 
 
 def data(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    examples: Annotated[int, typer.Option("--examples", min=0, help="Examples to show for each pair of splits.")] = 3,
+    examples: Annotated[
+        int, typer.Option("--examples", min=0, metavar="N", help="Examples to show for each pair of splits.")
+    ] = 3,
     documents: Annotated[
         int | None,
-        typer.Option("--documents", min=1, help="Of a streamed source, look at the first so many. [default: all]"),
+        typer.Option("--documents", min=1, metavar="N", help="Documents of a streamed source to read. Default: all."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Count documents, tokens and duplicates, and report how many texts of the test split are in training too.
+    """Show corpus statistics, duplicates and train/test leakage.
 
-    Example: **wordorder data recipes/demo.toml**
+    Example: **wordorder data demo**
 
-    Nothing is trained but the tokeniser. Texts are the same if their words are, whatever their case and punctuation.
+    Nothing is trained but the tokenizer. Texts are the same if their words are, whatever their case and punctuation.
     """
     from wordorder.data.description import describe
-    from wordorder.training import read_recipe
 
-    resolved = read_recipe(recipe, overrides or ())
+    resolved = read_named_recipe(recipe, overrides)
     found = describe(resolved.data, resolved.tokenizer, examples=examples, documents=documents)
     if json:
         print_json({"recipe": str(recipe), **found})
         return
     print_description(found)
+    warn_of_few_examples(resolved)
 
 
 def print_description(found: dict[str, Any]) -> None:
     """Print the tables, examples of texts in two splits, and sentences on what was left out or passed over."""
-    lengths = ("min", "median", "95%", "max", "mean")
-    rows = [
-        (
-            name,
-            *(own[key] for key in ("documents", "characters", "words", "tokens")),
-            *(own["tokens_per_document"][key] for key in lengths),
-        )
-        for name, own in found["splits"].items()
-    ]
-    columns = ("split", "documents", "characters", "words", "tokens", *(f"tokens {name}" for name in lengths))
-    print_table("Texts, and tokens per document", columns, rows, numbers=True)
+    counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
+    splits = found["splits"].items()
+    rows = [(name, *(own[key] for key in counts)) for name, own in splits]
+    print_table("Texts", ("split", *counts), rows, numbers=True)
+    rows = [(name, *(own["tokens_per_document"][key] for key in lengths)) for name, own in splits]
+    print_table("Tokens per document", ("split", *lengths), rows, numbers=True)
     within = [(name, *(own[key] for key in ("documents", "exact"))) for name, own in found["within"].items()]
     if not within:
         print("The texts are generated: none of validation or test is in another split. Duplicates are not looked for.")

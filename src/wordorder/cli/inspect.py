@@ -15,20 +15,25 @@ def inspect(
         Path, typer.Argument(metavar="MODEL_DIR", help="A folder with an encoder, or with a causal language model.")
     ],
     length: Annotated[
-        int | None, typer.Option(help="Positions to look at; default: all that the model takes, up to 512.")
+        int | None,
+        typer.Option(metavar="N", help="Positions to look at; default: all that the model takes, up to 512."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the figures; default: inspect, beside MODEL_DIR.")
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder for the figures; default: inspect, beside MODEL_DIR."),
     ] = None,
     text: Annotated[
-        Path | None, typer.Option(help="A text whose words the correlations are of; a language model reads it.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A text whose words the correlations are of; a language model reads it."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Also score the model on this data with parts of its maps alone.")
+        str | None, typer.Option(metavar="DATA", help="Also score the model on this data with parts of its maps alone.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the content of numbers.json.")] = False,
 ) -> None:
-    """Draw what a trained model has learned about positions, and measure how much of it is distance alone.
+    """Show what a model has learned about positions.
+
+    Draws maps of the positional correlation, and measures how much of it is distance alone.
 
     Example: **wordorder inspect runs/demo/tupe-r/seed-0/model**
 
@@ -41,7 +46,7 @@ def inspect(
 
     score = None if data is None else partial(evaluate_model_dir, model_dir, data)
     with quiet_libraries():
-        saved = inspect_model_dir(model_dir, out, length=length, text=text, score=score)
+        saved = inspect_model_dir(model_dir, output_dir, length=length, text=text, score=score)
     if json:
         print_json({"folder": str(saved.folder), **saved.numbers})
         return

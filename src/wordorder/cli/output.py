@@ -2,25 +2,58 @@
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wordorder.durable import finite
 from wordorder.streams import printable
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.")]
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
+_LONGEST_WORD, _GAP = 40, 3  # letters; characters between two columns
+
+RecipeFile = Annotated[
+    Path,
+    typer.Argument(metavar="RECIPE", help="A recipe's file, or one of wordorder recipes, such as demo."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
 ]
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.")]
 Beams = Annotated[
-    int | None, typer.Option(min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Translation: beams of the search; 1 is greedy. Default: as in its run."),
 ]
+
+
+def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
+    """Read a recipe by its path, or by its name if it comes with the package.
+
+    Raises:
+        BadInput: there is no such recipe, or it is wrong.
+    """
+    from wordorder.training import read_recipe
+    from wordorder.training.recipe.packaged import find_recipe
+
+    return read_recipe(find_recipe(given), overrides or ())
+
+
+def warn_of_few_examples(recipe: "Recipe") -> None:
+    """Print one line on stderr where validation or test of a small source have few examples."""
+    from wordorder.data import held_out_examples
+    from wordorder.training.runs.advice import few_examples
+
+    counts = held_out_examples(recipe.data, recipe.tokenizer)
+    if counts is not None and (few := few_examples(counts)):
+        print(printable(few), file=sys.stderr)
 
 
 def print_json(value: object) -> None:
@@ -29,9 +62,30 @@ def print_json(value: object) -> None:
     print(printable(text))
 
 
+def print_text(text: str) -> None:
+    """Print a paragraph, its lines no longer than the terminal, words whole."""
+    width = _width()
+    lines = text.split("\n") if width is None else [part for line in text.split("\n") for part in _wrapped(line, width)]
+    print(printable("\n".join(lines)))
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    wrap = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return wrap.wrap(line) or [""]
+
+
+def _width() -> int | None:
+    """Return the width of the terminal, or None for a pipe or a file, unless COLUMNS gives it one."""
+    fits = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    return shutil.get_terminal_size().columns if fits else None
+
+
 # The values come from JSON-like results of other folders, whose element types are theirs to know.
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = False) -> None:
-    """Print a table.
+    """Print a table; where it is wider than the terminal, as several with the same first column.
+
+    Names and numbers stay whole: cells are wrapped between words only, but for words of more than 40 letters.
 
     Args:
         title: the line above it.
@@ -44,16 +98,49 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     from rich.table import Table
     from rich.text import Text
 
-    # Text, not str: what users wrote may hold brackets, such as [mask], which rich would take for its own markup.
-    table = Table(box=box.SIMPLE_HEAD)
-    for index, column in enumerate(columns):
-        table.add_column(Text(printable(column)), justify="right" if numbers and index else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(cell)) for cell in row))
-    # A pipe or a file has no width of its own, unless COLUMNS gives it one; rich would fold the cells into 80 columns.
-    console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 200)
+    width = _width() or 200
+    console = Console(width=width, height=25)  # without a height rich takes 80 columns where TERM is dumb
+    cells = [[printable(column) for column in columns], *([_cell(cell) for cell in row] for row in rows)]
     console.print(Text(printable(title), style="bold"))
-    console.print(table)
+    for group in _groups(list(zip(*cells, strict=True)), width):
+        # Text, not str: what users wrote may hold brackets, such as [mask], which rich would take for its own markup.
+        table = Table(box=box.SIMPLE_HEAD)
+        for index, size in group.items():
+            side = "right" if numbers and index else "left"
+            table.add_column(Text(cells[0][index]), justify=side, overflow="fold", width=size)
+        for row in cells[1:]:
+            table.add_row(*(Text(row[index]) for index in group))
+        console.print(table)
+
+
+def _groups(columns: Sequence[Sequence[str]], width: int) -> list[dict[int, int]]:
+    """Divide columns into tables that fit a width, the first column in each; return the widths of each by column."""
+    needed = [_widest(word for cell in column for word in cell.split()) for column in columns]
+    needed = [min(size, _LONGEST_WORD) for size in needed]
+    groups, group = list[list[int]](), [0]
+    for index in range(1, len(columns)):
+        if len(group) > 1 and sum(needed[i] + _GAP for i in (*group, index)) >= width:
+            groups, group = [*groups, group], [0]
+        group = [*group, index]
+    return [_widths(own, needed, [_widest(column) for column in columns], width) for own in (*groups, group)]
+
+
+def _widths(group: Sequence[int], needed: Sequence[int], full: Sequence[int], width: int) -> dict[int, int]:
+    """Return the width of each column: what it needs, and of what is left an equal share until nothing is wrapped."""
+    found = {index: needed[index] for index in group}
+    left = width - 1 - sum(size + _GAP for size in found.values())
+    wrapped = sorted(group, key=lambda index: full[index] - found[index])
+    for place, index in enumerate(wrapped):
+        more = max(0, min(full[index] - found[index], left // (len(wrapped) - place)))
+        found[index] += more
+        left -= more
+    return found
+
+
+def _widest(texts: Iterable[str]) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, texts), default=1)
 
 
 def _cell(value: object) -> str:

@@ -20,15 +20,17 @@ def predict(
         list[str] | None,
         typer.Option("--pair", metavar="TEXT", help="The second text of each, in the same order, for models of pairs."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many answers for each mask or text.")] = 5,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many answers for each mask or text.")] = 5,
     beams: Beams = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Translation: sentences at a time.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Translation: sentences at a time.")] = 32,
     max_length: Annotated[
-        int | None, typer.Option(min=2, help="Translation: most tokens of one, with start and end.")
+        int | None, typer.Option(min=2, metavar="N", help="Translation: most tokens of one, with start and end.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
-    """Fill the masks in each text, classify it, give its number, or translate it, by what the model was trained for.
+    """Fill masks, classify, score or translate texts.
+
+    The model does with each text what it was trained for.
 
     Example: **wordorder predict runs/demo/tupe-r/seed-0/model "the state of the uni[MASK]n"**
 

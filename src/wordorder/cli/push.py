@@ -21,7 +21,9 @@ def push(
     revision: Annotated[str | None, typer.Option(metavar="BRANCH", help="Commit to this branch.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was uploaded as JSON.")] = False,
 ) -> None:
-    """Upload a saved model, its tokenizer and its card to the Hugging Face hub, or to that of HF_ENDPOINT.
+    """Upload a model to the Hugging Face hub.
+
+    Its tokenizer and its card go with it. The environment variable HF_ENDPOINT names another hub.
 
     Example: **wordorder push runs/demo/model me/my-model --private**
     """

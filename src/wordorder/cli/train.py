@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, metric_rows, print_json, print_table
+from wordorder.cli.output import (
+    Overrides,
+    RecipeFile,
+    metric_rows,
+    print_json,
+    print_table,
+    read_named_recipe,
+    warn_of_few_examples,
+)
 from wordorder.launch import is_main
 from wordorder.streams import drop_lost_output, printable
 
@@ -18,6 +26,10 @@ def train(
         Path | None,
         typer.Option("--from", metavar="MODEL_DIR", help="Start from a saved model: short for --set model.pretrained."),
     ] = None,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option("--output-dir", metavar="FOLDER", help="The run folder: short for --set training.output_dir."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest valid checkpoint.")] = False,
     keep: Annotated[
         int | None,
@@ -27,23 +39,23 @@ def train(
             help="Keep the last K checkpoints, the best one among them: short for --set training.save_total_limit.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop; no data is read.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON; no progress.")] = False,
 ) -> None:
-    """Train one model and leave it, with its metrics, in the run folder.
+    """Train one model from a recipe.
 
-    Example: **wordorder train recipes/demo.toml --set training.max_steps=200 --set model.encoding=rope**
+    The model and its metrics are written to the run folder, by default runs/ and the recipe's name.
+
+    Example: **wordorder train demo --set training.max_steps=200 --set model.encoding=rope**
     """
-    from wordorder.training import read_recipe
-
     short = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
+    short += [f"training.output_dir={dumps(str(output_dir))}"] if output_dir is not None else []
     short += [f"training.save_total_limit={keep}"] if keep is not None else []
-    resolved = read_recipe(recipe, [*(overrides or ()), *short])
+    resolved = read_named_recipe(recipe, [*(overrides or ()), *short])
     if dry_run and not is_main():
         return
     if dry_run:
+        warn_of_few_examples(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
     from wordorder.training import run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,11 +39,12 @@ from wordorder.comparison.runs import (
     trials_of,
 )
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.comparison.tuning import Rates, Search, best_of
+from wordorder.comparison.tuning import Rates, Score, Search, best_of
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
+from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS
 
@@ -106,6 +108,8 @@ def compare(
         if fault := run_folder_fault(folder):
             raise BadInput(fault)
         statistics = _statistics(recipe, config, tools)
+        if progress:
+            _say_few_examples(statistics)
         arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, Console(stderr=True, quiet=not progress))
         record = Record(
@@ -160,6 +164,14 @@ def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Stati
     return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
 
 
+def _say_few_examples(statistics: Statistics) -> None:
+    """Print one line where validation or test have few examples; of folds the first is looked at."""
+    from wordorder.training.runs.advice import examples_in, few_examples
+
+    if few := few_examples(examples_in(next(iter(statistics.values())))):
+        print(printable(few), file=sys.stderr)
+
+
 def _work(runs: Sequence[Run], record: Record, engine: Engine, display: Display) -> None:
     """Train the unfinished runs, and write the results after each."""
     unfinished = [run for run in runs if not run.finished() or run.to_probe()]
@@ -178,7 +190,10 @@ def _headline(run: Run, record: Record) -> str:
     if run.trial is not None:
         return f"validation {record.selection} {metrics['validation'].get(record.selection, math.nan):.4f}"
     optimistic = "optimistic " if record.protocol == BEST_ON_TEST else ""
-    return f"{optimistic}{record.split} {record.metric} {scores_of(metrics).get(record.metric, math.nan):.4g}"
+    value = scores_of(metrics).get(record.metric, math.nan)
+    # "15" beside "14.58" looks like another kind of number
+    shown = f"{value:,.2f}" if record.metric == "perplexity" else f"{value:.4g}"
+    return f"{optimistic}{record.split} {record.metric} {shown}"
 
 
 def _searches(record: Record) -> dict[str, Search]:
@@ -205,7 +220,7 @@ def _next_trials(record: Record, searches: Mapping[str, Search]) -> list[Run]:
     ]
 
 
-def _trial_scores(record: Record) -> dict[str, dict[Rates, dict[int, float | None]]]:
+def _trial_scores(record: Record) -> dict[str, dict[Rates, dict[int, Score | None]]]:
     return trial_scores(record.trials, metrics_of(record.trials), record.selection)
 
 

@@ -158,6 +158,7 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         waiting=len(waiting),
         planned=Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
         recipe=SavedRecipe.model_validate(finite(record.recipe.to_dict())),
+        written=finite(record.recipe.raw),
         environment=measured.environments[0] if measured.environments else {},
         data=finite(next(iter(record.statistics.values()))),
         folds=tuple(

@@ -409,6 +409,8 @@ class FoldData(Saved):
 class CompareTable(Saved):
     """[compare] of the recipe."""
 
+    title: str = ""
+    notes: str = ""
     baseline: str | None = None
     confidence: Number | None = None
     equivalence: Annotated[float, Gt(0), Lt(1)] | None = None
@@ -462,6 +464,8 @@ class Results(Saved):
     waiting: int | None = None
     planned: Planned
     recipe: SavedRecipe
+    written: Mapping[str, Table] = {}
+    """The recipe's sections without the defaults, overrides put in; empty in a file of an earlier version."""
     environment: Table = {}
     data: Table = {}
     folds: Several[FoldData] = ()

@@ -17,7 +17,7 @@ from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.summary import median_and_range
-from wordorder.comparison.tuning import Rates, rank
+from wordorder.comparison.tuning import Rates, Score, rank
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
@@ -217,18 +217,20 @@ def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
     return found
 
 
-def trial_scores(runs: Iterable[Run], metrics: Metrics, metric: str) -> dict[str, dict[Rates, dict[int, float | None]]]:
-    """Return by arm the scores of trials that have ended, of which less is better; see `tuning.Scores`.
+def trial_scores(runs: Iterable[Run], metrics: Metrics, metric: str) -> dict[str, dict[Rates, dict[int, Score | None]]]:
+    """Return by arm the scores of trials that have ended; see `tuning.Scores`.
 
     Args:
         runs: trials that are finished, or failed.
     """
     sign = 1 if lower_is_better(metric) else -1
-    found: dict[str, dict[Rates, dict[int, float | None]]] = {}
+    found: dict[str, dict[Rates, dict[int, Score | None]]] = {}
     for run in runs:
         assert run.trial is not None
-        value = validation_score(metrics[run.folder], metric) if run.folder in metrics else None
-        found.setdefault(run.arm, {}).setdefault(run.trial, {})[run.seed] = None if value is None else sign * value
+        own = metrics.get(run.folder)
+        value, loss = (None, None) if own is None else (validation_score(own, name) for name in (metric, "loss"))
+        score = None if value is None else Score(sign * value, math.inf if loss is None else loss)
+        found.setdefault(run.arm, {}).setdefault(run.trial, {})[run.seed] = score
     return found
 
 
@@ -257,8 +259,8 @@ def best_rates(scores: GridScores, metric: str) -> dict[str, float]:
     """
     sign = 1 if lower_is_better(metric) else -1
 
-    def order(seeds: Mapping[str, float]) -> tuple[int, float]:
-        return rank([sign * value for value in seeds.values()])
+    def order(seeds: Mapping[str, float]) -> tuple[int, float, float]:
+        return rank([Score(sign * value) for value in seeds.values()])
 
     return {arm: min(sorted(rates), key=lambda rate: order(rates[rate])) for arm, rates in scores.items()}
 

@@ -24,8 +24,16 @@ class Rates(NamedTuple):
         return f"{self.rate:g}" if self.factor is None else f"{self.rate:g} x{self.factor:g}"
 
 
-Scores = Mapping[Rates, Mapping[int, float | None]]
-"""Rates -> tuning seed -> score on the validation split, of which less is better; None for a trial that failed."""
+class Score(NamedTuple):
+    """The validation score of one trial, of which less is better."""
+
+    score: float
+    loss: float = 0.0
+    """The validation loss, which decides between equal scores: many rates may reach an accuracy of 1."""
+
+
+Scores = Mapping[Rates, Mapping[int, Score | None]]
+"""Rates -> tuning seed -> score; None for a trial that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +56,7 @@ class Search:
         """Return the trials (rates, seed) that come next, from the scores of those before; [] at the end."""
         left = [Rates(*pair) for pair in product(self.rates, self.factors)]
 
-        def order(one: Rates) -> tuple[int, float]:
+        def order(one: Rates) -> tuple[int, float, float]:
             return rank(scores.get(one, {}).values())
 
         for number, seed in enumerate(self.seeds):
@@ -75,17 +83,19 @@ def best_of(scores: Scores) -> Rates | None:
     return min(sorted(known), key=lambda one: rank(scores[one].values()), default=None)
 
 
-def rank(scores: Iterable[float | None]) -> tuple[int, float]:
-    """Return the key by which rates are sorted, best first: seeds with a score, then their median.
+def rank(scores: Iterable[Score | None]) -> tuple[int, float, float]:
+    """Return the key by which rates are sorted, best first: seeds with a score, then their median, then the loss's.
 
     Rates that a seed could not be trained with lose against those that trained them all; those that were left out
     after the first seeds lose against those that went on.
 
     Args:
-        scores: those of the seeds, of which less is better; None for a training that failed.
+        scores: those of the seeds; None for a training that failed.
     """
     values = [value for value in scores if value is not None]
-    return -len(values), median(values) if values else math.inf
+    if not values:
+        return 0, math.inf, math.inf
+    return -len(values), median(value.score for value in values), median(value.loss for value in values)
 
 
 def at_edge(value: float | None, tried: Sequence[float | None]) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from wordorder.data.examples.lanes import Lanes, RunningText
     from wordorder.data.examples.order import EpochOrder, LengthGroupedEpochOrder, StreamOrder
     from wordorder.data.names import PACKINGS, TOKENIZER_KINDS
-    from wordorder.data.preparation import exact_vocab_size, prepare
+    from wordorder.data.preparation import exact_vocab_size, held_out_examples, prepare
     from wordorder.data.prepared import PreparedData
     from wordorder.data.quality.reading_log import ReadingLog
     from wordorder.data.settings import TokenizerConfig
@@ -30,6 +30,7 @@ _HOMES = {
     "read_documents": "documents",
     "PreparedData": "prepared",
     "exact_vocab_size": "preparation",
+    "held_out_examples": "preparation",
     "prepare": "preparation",
     "CollateLanes": "examples.collate",
     "Lanes": "examples.lanes",
@@ -62,6 +63,7 @@ __all__ = [
     "TokenizerConfig",
     "exact_vocab_size",
     "fixed_vocab_size",
+    "held_out_examples",
     "load_tokenizer",
     "prepare",
     "read_documents",

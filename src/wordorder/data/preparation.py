@@ -156,6 +156,28 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
         return None
 
 
+def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, int] | None:
+    """Return about how many examples validation and test have, or None where it is not cheap to know.
+
+    Of text that is cut into segments, a token is taken for one character, or for four where tokens are pieces of words.
+    Cheap is what `exact_vocab_size` calls so. A source that cannot be read gives None: `prepare` says what is wrong.
+    """
+    if data.streaming or data.generated is not None:
+        return None
+    try:
+        if not _is_small(data):
+            return None
+        split = split_documents(read_and_count(data)[0], data)
+    except (BadInput, MissingExtra, OSError):
+        return None
+    parts = {"validation": split.validation, "test": split.test}
+    task = TASKS[data.task]
+    if task.labels is not None or task.translates:
+        return {name: len(documents) for name, documents in parts.items()}
+    letters = (data.length or 1) * (1 if tokenizer.kind in ("character", "byte") else 4)
+    return {name: -(-sum(len(document.text) for document in documents) // letters) for name, documents in parts.items()}
+
+
 def _is_small(data: DataConfig) -> bool:
     """Return whether all that the source names is on this machine and read in a moment."""
     size = 0

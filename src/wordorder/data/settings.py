@@ -40,11 +40,11 @@ class DataSettings(Section):
     task: str
     """One of the names of `wordorder.tasks.TASKS`."""
     validation_source: Text | None = None
-    """Validation texts, named as `source` is; they take the place of a validation split that the source itself has.
-    None: that split, or else a share of the training texts."""
+    """Validation texts, in the forms of `source`. None: the source's own validation split, or else a share of the
+    training texts."""
     test_source: Text | None = None
-    """Test texts, as validation_source is for validation; or `none`: no test at all, and the scores are those on the
-    validation split, as papers report GLUE, whose test labels are hidden."""
+    """Test texts, in the forms of `source`; `none`: no test, and scores are those of the validation split, as for GLUE,
+    whose test labels are hidden. None: as for validation_source."""
     target_source: Text | None = None
     """For translation, the file whose n-th line translates the n-th line of the file `source`. None: `source` has rows
     with both, see target_column."""
@@ -74,37 +74,33 @@ class DataSettings(Section):
     test_fraction: Share = 0.05
     """Share of the documents for the test, as validation_fraction."""
     folds: Annotated[int, Ge(2), Le(MOST_COUNT)] | None = None
-    """Cross-validation, for a source without a test split of its own: its texts are divided into this many parts, every
-    class and every part as large as the others to within one text, and each is the test part once. 2 at least. None: no
-    folds."""
+    """Cross-validation, for a source without a test split: the texts are divided into this many equal parts, stratified
+    by class, and each is the test part once. None: no folds."""
     fold: Annotated[int, Ge(0), Le(MOST_COUNT)] = 0
     """Number of the fold, from 0, that is the test part; validation is cut from the rest. `compare.folds` sets it."""
     fold_kind: Literal["disjoint", "independent"] = "disjoint"
-    """disjoint: true folds, every text is tested exactly once. independent: each fold draws its
-    test part anew, 1/folds of the texts, so that test parts overlap and some texts are never tested; what the
-    complex-order paper calls cross-validation is this with 10 folds."""
+    """disjoint: every text is tested exactly once. independent: each fold draws 1/folds of the texts as its test part,
+    so test parts overlap, as in the complex-order paper (10 folds)."""
     protocol: Literal["test-once", "best-checkpoint-on-test"] = "test-once"
-    """Rule for the split that chooses the checkpoint. test-once: validation chooses, and the test
-    is scored once. best-checkpoint-on-test: there is no validation part, and the checkpoint that is best on the test
-    part itself counts. That is how the complex-order paper scores MR, CR, MPQA and SUBJ; the result is optimistic, and
-    labelled so."""
+    """Split that chooses the checkpoint. test-once: validation chooses, and the test is scored once.
+    best-checkpoint-on-test: no validation part, the test part chooses, as in the complex-order paper on MR, CR, MPQA
+    and SUBJ; the result is optimistic, and labelled so."""
     mask_probability: Annotated[float, Gt(0), Lt(1)] = 0.15
     """Share of the tokens that masked-lm predicts, between 0 and 1."""
     packing: Packing = "full-sentences"
-    """Packing of the segments of masked-lm: whole sentences of one document, padded; whole sentences
-    of several documents, set apart by [SEP], as RoBERTa and TUPE; or running text cut anywhere, every segment exactly
-    `length` tokens long, documents set apart by [SEP]. For causal-lm only `lanes`, which models with a memory need:
-    each row of a batch is one stream of running text that goes on from batch to batch (`data.examples.lanes`); left
-    out, segments begin with [CLS] each and come in random order."""
+    """Packing of masked-lm. full-sentences: of one document, padded. full-sentences-across-documents: [SEP] between
+    documents, as RoBERTa and TUPE. contiguous: running text cut into segments of exactly `length` tokens, with [SEP]
+    between documents. For causal-lm: `lanes`, which a memory needs, makes each row of a batch one stream of running
+    text; left out, segments begin with [CLS] and come in random order."""
     reset_memory: Literal["never", "documents"] = "never"
-    """For lanes. never: the text is one stream, its documents set apart by [SEP] alone; or documents:
-    each begins a segment of its own, before which its row's memory is reset, and lanes get whole documents."""
+    """For lanes. never: the text is one stream with [SEP] between documents. documents: the memory is reset at the
+    beginning of each document, which begins a new segment; lanes get whole documents."""
     roll: bool = True
-    """For lanes: turn the training text by a random number of tokens in each epoch, a function of training.seed and the
-    epoch alone, so that segments are cut elsewhere; with reset_memory = documents their order is shuffled instead."""
+    """For lanes: rotate the training text by a random number of tokens in each epoch (from training.seed and epoch), so
+    segments are cut elsewhere; with reset_memory = documents shuffle the documents instead."""
     eval_lanes: Count = 16
-    """For lanes: how many lanes validation and test are divided into where memory is carried through them, fewer where
-    the text is short. Each lane begins without memory, so more lanes are faster and a little worse; 1 is exact."""
+    """For lanes: streams that validation and test are divided into, fewer where the text is short. Each begins without
+    memory, so more lanes are faster and a little worse; 1 is exact."""
     max_pieces: Count | None = None
     """Most pieces that classification takes from one document, spread evenly over it; None: all."""
     train_examples: Count | None = None
@@ -112,39 +108,37 @@ class DataSettings(Section):
     test_examples: Count | None = None
     """For `task:NAME`: test examples, and as many of validation. None: 1,000."""
     train_lengths: LengthRange | None = None
-    """For `task:NAME`: the shortest and the longest length of training, both included; each is equally likely.
-    Validation has them too, so that what chooses a checkpoint does not see the lengths of the test. None: those of the
-    task."""
+    """For `task:NAME`: the shortest and the longest length of training and validation, both included; each is equally
+    likely. None: those of the task."""
     test_lengths: LengthRange | None = None
     """For `task:NAME`: the shortest and the longest length of the test. None: those of the task."""
     truncate: bool = False
-    """Cut the end off a text that is longer than `length`, instead of making several examples of it, as GLUE has it. Of
-    a pair always the longer text loses what does not fit. For translation: cut a training pair that is too long,
-    instead of leaving it out; pairs of validation and test are always cut, so that the same sentences are scored."""
+    """Cut texts longer than `length`, as for GLUE, instead of making several examples of them; of a pair the longer one
+    is cut. For translation: cut training pairs that are too long instead of leaving them out; validation and test pairs
+    are always cut."""
     seed: Annotated[int, Ge(0), Le(MOST_SEED)] = 0
     """Seed of the split, limit_documents, generated texts and the masks of validation and test; not of weights or
     training masks."""
     limit_documents: Annotated[int, Ge(3), Le(MOST_COUNT)] | None = None
     """Use this many documents, drawn by `seed`; None: all."""
     streaming: bool = False
-    """For masked-lm and causal-lm: read the training texts while training goes on, and hold only a part of them in
-    memory. The source is files .txt .jsonl .jsonl.gz .csv .tsv .parquet, or hub:NAME; validation_source and
-    training.max_steps must be given; no split is cut from the source. See docs/data.md."""
+    """For masked-lm and causal-lm: read the training texts during training, a part at a time. The source is files .txt
+    .jsonl .jsonl.gz .csv .tsv .parquet, or hub:NAME; validation_source and training.max_steps must be given; no split
+    is cut from the source. See docs/data.md."""
     shuffle_buffer: Count = 1024
-    """For streaming, but not for lanes: examples are shuffled within runs of so many; 1 leaves them as they come."""
+    """For streaming without lanes: examples are shuffled within runs of this many; 1 keeps their order."""
     tokenizer_documents: Count | None = None
     """For streaming: train the tokeniser on the first so many documents. Not needed for the kinds byte and existing,
     which learn nothing."""
     cache_shards: bool | None = None
-    """For streaming: keep the tokens of the text in the cache folder, in shards named by their content, which a second
-    run, another arm and a resumed run read instead of encoding again; as many bytes as the text has, or about so. None:
-    for files, but not for the hub."""
+    """For streaming: keep the tokens in the cache folder, about as many bytes as the text, so that later and resumed
+    runs need not encode again. None: for files, but not for the hub."""
     skip_unreadable: bool = False
-    """Pass over what cannot be read (a damaged file, a line that is no JSON, a row that is no text), count it and
-    report it at the end; False: it is an error that names the file and the line."""
+    """Skip unreadable input (a damaged file, a line that is not JSON, a row without text), and report the count at the
+    end. False: an error names the file and the line."""
     leakage: Literal["warn", "error", "ignore"] = "warn"
-    """Action where texts of validation or test stand in the training texts too, but for case, punctuation and white
-    space. Copies that differ in white space alone are always left out of training."""
+    """Action where validation or test texts are in the training texts too, ignoring case, punctuation and white space.
+    Copies that differ in white space alone are always left out of training."""
 
     @property
     def generated(self) -> str | None:
@@ -241,13 +235,11 @@ class TokenizerConfig(Section):
     lowercase: bool = False
     """Lower-case the text; wordpiece and word then also drop accents, as BERT's uncased tokeniser does."""
     min_frequency: Count = 1
-    """For word and whitespace: how often a word must occur in the training split to have a number of its own; the
-    others are [UNK]. From 2 on, training meets [UNK], so that a word that only the test has is not a vector of
-    chance."""
+    """For word and whitespace: rarer words of the training split become [UNK]. From 2 on, [UNK] occurs in training, so
+    its embedding is trained before test words need it."""
     add_special_tokens: bool = True
-    """Put [CLS] before and [SEP] after every text. False leaves them out, for classification and regression of single
-    texts: bag-of-words, convolution and recurrent networks read words alone. The saved tokeniser does the same. An
-    existing tokeniser decides it itself."""
+    """Put [CLS] before and [SEP] after every text. False, for classification and regression of single texts: leave them
+    out, also in the saved tokenizer (bag-of-words, convolution, recurrent). An existing tokenizer decides itself."""
     path: Text | None = None
     """For `existing`: a folder that `save_pretrained` wrote, or a tokenizer.json."""
 

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, cast, get_type_hints
 
@@ -35,8 +36,8 @@ def build_encoding(
     """Build the encodings that ``name`` lists, sized for a network.
 
     Args:
-        name: a name of the catalogue; several joined by "+" act together; such names separated by "," take turns over
-            the layers, the pattern being repeated ("rope,rope,rope,none", or "rope*3,none").
+        name: a name of the catalogue, in any letter case; several joined by "+" act together; such names separated by
+            "," take turns over the layers, the pattern being repeated ("rope,rope,rope,none", or "rope*3,none").
         width: model channels, C.
         heads: attention heads, H.
         layers: layers of the network; at least as many as the pattern.
@@ -161,20 +162,35 @@ def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
     return tuple(pattern)
 
 
+def canonical_name(name: str) -> str:
+    """Return a name with each part as the catalogue spells it: "rope+tupe-a" for "RoPE+TUPE_A".
+
+    Parts that are unknown stay as they are; `pattern_of` refuses them.
+    """
+    return re.sub(r"[^+,*\s]+", lambda part: _known_spelling(part[0]), name)
+
+
+def _known_spelling(part: str) -> str:
+    """Return the name of the catalogue that differs from a part in letter case or in "_" for "-" only, or the part."""
+    if part in CATALOG:
+        return part
+    written = part.lower().replace("_", "-")
+    return next((name for name in CATALOG if name.lower().replace("_", "-") == written), part)
+
+
 def names_of(name: str) -> tuple[str, ...]:
     """Return the catalogue names in "a+b" or "a,b", each once; raise what `pattern_of` raises."""
     return tuple(dict.fromkeys(part for names in pattern_of(name) for part in names))
 
 
 def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split("+"))
+    names = tuple(_known_spelling(part.strip()) for part in text.split("+"))
     for part in names:
         if part not in CATALOG:
-            written = part.lower().replace("_", "-")  # papers write RoPE and TUPE-R
-            close = difflib.get_close_matches(written, CATALOG, n=1) or difflib.get_close_matches(part, CATALOG, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            close = difflib.get_close_matches(part.lower(), CATALOG, n=5, cutoff=0.5)
+            hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
             raise BadInput(
-                f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+', or with ',' to"
+                f"unknown encoding {part!r}; {hint}`wordorder list` shows all; join several with '+', or with ',' to"
                 " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
                 ".register_encoding(name, class), or for `wordorder compare` by --arm FILE.py:CLASS=name"
             )

@@ -127,7 +127,7 @@ class ComplexOrder(WavesAsReal):
     Args:
         width: model channels, C; positive, even for "pair".
         amplitude: how amplitudes are shared; only "full" can be tied to an output layer.
-        as_real: "concat", "real-part" or "pair", the equations above.
+        as_real: how a complex vector becomes a real one: "concat", "real-part" or "pair".
 
     Shape:
         token ids (B, T), positions (T,), (1, T) or (B, T) -> (B, T, C).

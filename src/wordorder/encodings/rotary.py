@@ -157,7 +157,8 @@ class YaRNRotary(Rotary):
         factor: how many times longer the text may grow; at least 1.
         alpha: pairs with fewer turns than this are slow; at least 0.
         beta: pairs with more turns than this are fast; greater than alpha.
-        ramp: how the share of the original frequency grows between them, "dimension" or "turns" (equations above).
+        ramp: how the share of the original frequency grows between them, by the index of the pair ("dimension") or by
+            its "turns".
 
     Raises:
         ValueError: an argument is out of range.

@@ -109,8 +109,8 @@ class TUPE(ProjectedPositions, OnScores):
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
     refused_in: ClassVar[Mapping[str, str]] = {
-        "cross-attention": "TUPE correlates positions of one sequence with themselves; positions of a source and a"
-        " target have no common axis (the paper defines it for self-attention only)"
+        "cross-attention": "positions of a source and a target have no common axis (the paper defines it for"
+        " self-attention only)"
     }
 
     def __init__(

@@ -32,6 +32,7 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         heads: query heads, H; positive.
         max_positions: longest text in tokens, rows of the table; positive.
         projection_bias: whether U_Q and U_K have biases.
+        norm_eps: epsilon of the layer norm; 1e-5 as in TUPE's reference code.
 
     Shape:
         positions (B or 1, T) -> shifts (B or 1, H, T, D) in the dtype of the parameters. Negative positions of left
@@ -43,8 +44,8 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
     refused_in: ClassVar[Mapping[str, str]] = {
-        "cross-attention": "it adds positions of one sequence to queries and keys alike; positions of a source and a"
-        " target have no common axis (the paper defines it for self-attention only)"
+        "cross-attention": "positions of a source and a target have no common axis (the paper defines it for"
+        " self-attention only)"
     }
 
     def __init__(

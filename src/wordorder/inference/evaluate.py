@@ -97,6 +97,7 @@ def evaluate_model_dir(
     num_beams: int | None = None,
     context: Context | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    started: Callable[[int], None] = lambda examples: None,
 ) -> dict[str, Any]:
     """Compute the exact scores of a saved model: sums over all predictions, divided once.
 
@@ -113,6 +114,7 @@ def evaluate_model_dir(
         context: for causal language models, what they know when they predict a token; None: what `Context` has where
             nothing is said.
         progress: for translation, called with the number of sentences translated and in all.
+        started: called once with the number of examples, after all checks and before the first is scored.
 
     Returns:
         The task's scores, see `TokenTally`, `CausalTally`, `AnswerTally`, `ClassTally`, `NumberTally` and
@@ -172,6 +174,7 @@ def evaluate_model_dir(
         classes = model.config.num_labels if task.labels == "class" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
         parts = _parts(prepared, split)
+        started(sum(map(len, parts)))
         device = best_device()
         model = model.to(device).eval()
         tally = task.tally(device, classes=classes, examples=parts)

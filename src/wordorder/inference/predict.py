@@ -1,5 +1,6 @@
 """Fill masks, classify texts, give numbers and translate with a model that a run saved."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
 
     Args:
         model_dir: holds a masked language model with its tokenizer.
-        texts: each holds the tokenizer's mask token once or more.
+        texts: each holds the tokenizer's mask token once or more, in any letter case.
         top_k: how many tokens for each mask; of a smaller vocabulary all.
 
     Returns:
@@ -36,6 +37,8 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     with quiet_libraries():
         pipe = _pipeline("fill-mask", model_dir, "fill-mask")
         mask = pipe.tokenizer.mask_token
+        written = re.compile(re.escape(mask), re.IGNORECASE)  # people write [mask]
+        texts = [text if mask in text else written.sub(lambda _: mask, text) for text in texts]
         faults = [f"text has no {mask}, the token to fill: {text!r}" for text in texts if mask not in text]
         if faults:
             raise BadInput(faults)

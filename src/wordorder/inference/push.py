@@ -57,9 +57,11 @@ def push_model(
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     from huggingface_hub.utils import filter_repo_objects, validate_repo_id
 
+    from wordorder.models.hub.saved_folder import no_model  # loads transformers
+
     folder = Path(model_dir)
     if not (folder / "config.json").is_file():
-        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run")
+        raise BadInput(no_model(folder))
     names = [path.name for path in sorted(folder.iterdir()) if path.is_file()]
     files = list(filter_repo_objects(names, allow_patterns=list(UPLOADED)))
     if not any(name.endswith(".safetensors") for name in files):

@@ -372,7 +372,7 @@ def view_of(step: SegmentStep, plan: StepPlan, layer: int) -> MemoryView:
 class StepRead(NamedTuple):
     """The result of one step: what the layers return, and the segment after the step.
 
-    Args:
+    Attributes:
         attentions: each layer's weights on slots and tokens, (B, H, T, M + tokens so far), if asked for.
     """
 

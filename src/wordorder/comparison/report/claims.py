@@ -1,4 +1,4 @@
-"""Put the claims about new texts, and those of few seeds, into sentences."""
+"""Put the tests on new texts, and those of few seeds, into sentences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, SEGMENT
 from wordorder.comparison.statistics.outcomes import BETTER, NO_CLAIM, NOT_DISTINGUISHABLE, WORSE
 from wordorder.comparison.statistics.pareto import listed
 
-_SMALL = 0.05  # ratios nearer to 1 are shown with three decimals
 _FEW = 100
-"""Units below which one-sided extremes make false claims on new texts clearly more frequent than the level says."""
+"""Units below which one-sided extremes make false positives on new texts clearly more frequent than the level says."""
 Named = Sequence[tuple[str, Claim]]
-"""Arms in words, each with a claim about the best arm against it."""
+"""Models in words, each with a test of the best one against it."""
 
 
 def p_in_words(entry: Claim | Comparison) -> str:
@@ -25,17 +24,27 @@ def p_in_words(entry: Claim | Comparison) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def size_of(claim: Claim, *, ratio: bool, direction: str, confidence: float) -> tuple[str, str]:
-    """Return how far the arm is ahead, and its evidence: "1.11 times lower", "95% interval 1.05 to 1.18, p = 0.012"."""
-    places = 3 if abs(claim.difference or 0.0) < _SMALL else 2
+def size_of(entry: Claim | Comparison, *, ratio: bool, confidence: float) -> tuple[str, str]:
+    """Return how far a model is ahead, and its evidence: "7.6%", "95% interval 4.8% to 10%, p = 0.012"."""
 
     def show(value: float | None) -> str:
-        return f"{math.exp(value or 0.0):.{places}f}" if ratio else f"{value or 0.0:.3g}"
+        return percent_below(value or 0.0) if ratio else f"{value or 0.0:.3g}"
 
     interval = ""
-    if claim.low is not None:
-        interval = f"{100 * confidence:.3g}% interval {show(claim.low)} to {show(claim.high)}, "
-    return f"{show(claim.difference)} {'times lower' if ratio else direction}", f"{interval}{p_in_words(claim)}"
+    if entry.low is not None:
+        interval = f"{100 * confidence:.3g}% interval {show(entry.low)} to {show(entry.high)}"
+    return show(entry.difference), ", ".join(part for part in (interval, p_in_words(entry)) if part)
+
+
+def percent_below(difference: float) -> str:
+    """Return by how many percent a perplexity is lower, from the difference of logarithms: "7.6%"."""
+    return in_percent(-100 * math.expm1(-difference))
+
+
+def in_percent(value: float) -> str:
+    """Return a percentage with two digits, and with more where two would say 100."""
+    places = 2 if 99 <= abs(value) < 100 else max(0, 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{places}f}%".replace("-", "\u2212")
 
 
 def margin_in_words(claim: Claim, *, ratio: bool) -> str:
@@ -47,11 +56,11 @@ def margin_in_words(claim: Claim, *, ratio: bool) -> str:
 def on_texts_in_words(
     best: str, found: Mapping[str, Comparison], confidence: float, direction: Callable[[str], str]
 ) -> tuple[str, ...]:
-    """Return a sentence for each kind of claim about new texts that the data allow; () if there is none.
+    """Return a sentence for each kind of test on new texts that the data allow; () if there is none.
 
     Args:
-        best: the arm that leads.
-        found: other arm -> the comparison of the best arm with it, nearest first.
+        best: the model that leads.
+        found: other model -> the comparison of the best one with it, nearest first.
         confidence: of the intervals.
         direction: from a measure to "above" or "below".
     """
@@ -77,15 +86,15 @@ def _standing(claims: Mapping[str, Claim], confidence: float, direction: Callabl
         (nearest, claim), *rest = better
         ratio = claim.measure.startswith("log ")
         words = f"{direction(claim.measure)}{'' if ratio else f' in {claim.measure}'}"
-        size = size_of(claim, ratio=ratio, direction=words, confidence=confidence)
-        first = f"{nearest} ({', '.join(size)})"
-        parts.append(f"better than {listed([first, *(arm for arm, _ in rest)])}")
+        size, evidence = size_of(claim, ratio=ratio, confidence=confidence)
+        parts.append(f"better than {listed([f'{nearest} ({size} {words}, {evidence})', *(arm for arm, _ in rest)])}")
     if tied := having(NOT_DISTINGUISHABLE):
-        parts.append(f"not told apart from {listed([f'{arm} ({p_in_words(claim)})' for arm, claim in tied])}")
+        level = listed([f"{arm} ({p_in_words(claim)})" for arm, claim in tied])
+        parts.append(f"not significantly different from {level}")
     if worse := having(WORSE):
         parts.append(f"worse than {listed([f'{arm} ({p_in_words(claim)})' for arm, claim in worse])}")
     if lost := having(NO_CLAIM):
-        parts.append(f"not claimed to be better than {listed([f'{arm} ({claim.lost})' for arm, claim in lost])}")
+        parts.append(f"not significantly better than {listed([f'{arm} ({claim.lost})' for arm, claim in lost])}")
     return ", ".join(parts)
 
 

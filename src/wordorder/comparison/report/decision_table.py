@@ -49,27 +49,27 @@ def _group_in_words(table: DecisionTable, group: Group) -> str:
     pairs = [probability_of(group, best, score.arm) for score in group.arms[1:]]
     on_these = _differences(pairs, [is_claimed(table, pair.p_on_these) for pair in pairs])
     words = (
-        f"{at}{best} has the best mean rank, {in_words(rank.value, rank.over_seeds, 1)} of {arms} arms, over {tasks} "
+        f"{at}{best} has the best mean rank, {in_words(rank.value, rank.over_seeds, 1)} of {arms} models, over {tasks} "
         f"task{'s' * (tasks != 1)}; on these tasks it is {on_these}."
     )
     needed = tasks_needed(arms, 1 - table.confidence)
     if tasks < needed:
-        return f"{words} About other tasks nothing can be claimed: for {arms} arms that takes {needed} tasks."
+        return f"{words} About other tasks nothing can be said: for {arms} models that takes {needed} tasks."
     on_others = _differences(pairs, [is_claimed(table, pair.p_on_others) for pair in pairs])
     return f"{words} On other tasks like these it is {on_others}."
 
 
 def is_claimed(table: DecisionTable, p: float) -> bool:
-    """Tell whether a corrected p-value allows a claim."""
+    """Tell whether a corrected p-value is significant."""
     return p <= 1 - table.confidence + 1e-12
 
 
 def _differences(pairs: Sequence[PairScore], claimed: Sequence[bool]) -> str:
     """Return from which arms the first of all pairs differs, in words."""
-    kinds: dict[str, list[str]] = {"better than": [], "worse than": [], "not distinguishable from": []}
+    kinds: dict[str, list[str]] = {"better than": [], "worse than": [], "not significantly different from": []}
     for pair, different in zip(pairs, claimed, strict=True):
         direction = "better than" if pair.probability.value > 0.5 else "worse than"
-        kinds[direction if different else "not distinguishable from"].append(pair.against)
+        kinds[direction if different else "not significantly different from"].append(pair.against)
     return ", and ".join(f"{kind} {_listed(names)}" for kind, names in kinds.items() if names)
 
 
@@ -118,7 +118,7 @@ def in_words(value: float, interval: tuple[float, float] | None, places: int) ->
 
 def rank_rows(table: DecisionTable) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of the aggregates, best mean rank of the first group first."""
-    heads = ["Arm"]
+    heads = ["Model"]
     for group in table.groups:
         at = f", {table.group_by} {group.value}" if table.group_by else ""
         heads += [
@@ -142,7 +142,7 @@ def rank_rows(table: DecisionTable) -> tuple[list[str], list[list[str]]]:
 
 def _pair_in_words(table: DecisionTable, pair: PairScore) -> str:
     found = in_words(pair.probability.value, pair.probability.over_seeds, 2)
-    return found if is_claimed(table, pair.p_on_these) else f"{found}, not distinguishable"
+    return found if is_claimed(table, pair.p_on_these) else f"{found}, not significant"
 
 
 def markdown_decision_table(table: DecisionTable) -> str:
@@ -169,9 +169,9 @@ def _caption(table: DecisionTable) -> str:
     percent = f"{100 * table.confidence:g}%"
     left_out = f" Left out, since some files lack them: {', '.join(table.left_out)}." if table.left_out else ""
     return (
-        "Mean rank: of one training among one training of every arm, 1 is best, averaged over tasks. Interquartile "
-        "mean: of the middle half of all normalised scores. P: the probability that a training of the arm with the "
-        "best mean rank is better than one of this arm, averaged over tasks; not distinguishable: on these tasks, "
+        "Mean rank: of one training among one training of every model, 1 is best, averaged over tasks. Interquartile "
+        "mean: of the middle half of all normalised scores. P: the probability that a training of the model with the "
+        "best mean rank is better than one of this model, averaged over tasks; not significant: on these tasks, "
         f"by an exact test corrected for all pairs. [...]: {percent} intervals of a bootstrap over the seeds of these "
         f"tasks; on other tasks: over tasks and seeds. A lost run counts as the worst.{left_out}"
     )
@@ -180,7 +180,7 @@ def _caption(table: DecisionTable) -> str:
 def _cell_rows(table: DecisionTable, group: Group) -> tuple[list[str], list[list[str]]]:
     sources = {source.task: source for source in table.sources if source.group == group.value}
     cells = {(cell.arm, cell.task): cell for cell in table.cells if cell.group == group.value}
-    heads = ["Arm"]
+    heads = ["Model"]
     for task in group.tasks:
         metric = sources[task].metric
         heads.append(f"{task}: {METRICS[metric].name if metric in METRICS else metric}")
@@ -214,7 +214,7 @@ def _caption_of_cells(table: DecisionTable) -> str:
         f"Mean over the finished runs (geometric mean of perplexities) with its {100 * table.confidence:g}% interval; "
         f"n: number of runs. {FALLING} the validation loss still fell by {LEAST_RELATIVE_FALL:.0%} or more over the "
         f"last {LAST_SHARE:.0%} of the steps: such a number says who is fast, not who is best. {EDGE} the learning "
-        "rate, or that of the encoding, is the lowest or highest that was tried: a wider search might help this arm."
+        "rate, or that of the encoding, is the lowest or highest that was tried: a wider search might help this model."
     ]
     if unknown[0]:
         notes.append(f"{unknown[0]} cells have no validation curve, so cannot be marked {FALLING}.")

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.claims import p_in_words
 from wordorder.comparison.report.costs import COSTS, Cost, costs_known, front_of, points_of
-from wordorder.comparison.report.differences import against, difference_title, references
+from wordorder.comparison.report.differences import difference_title, in_short, references, unit_of
 from wordorder.comparison.report.table import columns, lines
 from wordorder.comparison.report.view import (
     COLOURS,
@@ -20,6 +19,7 @@ from wordorder.comparison.report.view import (
     ArmStyle,
     ProbePanel,
     arm_styles,
+    by_effect,
     curve_label,
     drawn_probes,
     in_perplexity,
@@ -119,28 +119,30 @@ def drawn_styles(styles: Mapping[str, ArmStyle]) -> dict[str, Mapping[str, Any]]
 
 
 def _differences(results: Results, style: Style) -> Any:
-    """Draw the forest plot: each arm's difference from the baseline with its interval, the first arm at the top."""
-    baseline = references(results)[0]
-    entries = list(against(results, baseline).values())
+    """Draw the forest plot: each model's difference from the baseline with its interval, the best at the top."""
+    baseline, unit = references(results)[0], unit_of(results)
+    entries = by_effect(results, baseline)
     figure = new_figure(7.2, 1.3 + 0.32 * len(entries))
     axes = figure.subplots()
     for place, entry in enumerate(entries):
-        own, difference = style(entry.arm), entry.difference
-        if difference is not None:
-            low, high = (difference if end is None else end for end in (entry.low, entry.high))
-            claimed = entry.outcome in {"better", "worse"}
+        own = style(entry.arm)
+        if entry.difference is not None:
+            ends = (entry.difference if end is None else end for end in (entry.low, entry.high))
+            middle, (low, high) = unit.change(entry.difference), sorted(map(unit.change, ends))
+            significant = entry.outcome in {"better", "worse"}
             axes.errorbar(
-                [difference], [place], xerr=[[difference - low], [high - difference]], color=own["color"],
-                marker=own["marker"], markerfacecolor=own["color"] if claimed else "white", linestyle="none",
+                [middle], [place], xerr=[[middle - low], [high - middle]], color=own["color"],
+                marker=own["marker"], markerfacecolor=own["color"] if significant else "white", linestyle="none",
                 markersize=6, capsize=3,
             )  # fmt: skip
-        words = ", ".join(part for part in (entry.outcome, p_in_words(entry)) if part)
+        words = _plain(in_short(entry, unit))
         axes.annotate(words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
     names = [style(entry.arm)["label"] for entry in entries]
     axes.axvline(0, color="#8b939b", linewidth=1, zorder=0)
     axes.set_yticks(range(len(entries)), names)
     axes.set_ylim(len(entries) - 0.4, -0.6)
-    axes.set_xlabel(f"{difference_title(results)} from {style(baseline)['label']}; right is better")
+    side = "right" if unit.higher_is_better else "left"
+    axes.set_xlabel(f"{difference_title(results)} from {style(baseline)['label']}; {side} is better")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return figure
@@ -229,7 +231,7 @@ def _costs(results: Results, style: Style) -> Any:
             area.set_ylabel("")
     handles, labels = areas[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize="small")
-    words = "Dashed: the Pareto front; no arm is both better and cheaper than one on it."
+    words = "Dashed: the Pareto front; no model is both better and cheaper than one on it."
     figure.supxlabel(words, fontsize="x-small", color="#555d66")
     return figure
 

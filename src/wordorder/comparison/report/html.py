@@ -21,30 +21,35 @@ from urllib.parse import quote
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
 from wordorder.comparison.report.differences import (
+    Unit,
     against,
+    by_welch,
     in_parts,
     in_short,
-    meaning,
+    nats,
     outcome_in_words,
-    percent,
-    places_of,
     references,
+    unit_of,
 )
 from wordorder.comparison.report.figures import FOLDER, figure_files
 from wordorder.comparison.report.numbers import MISSING, grouped, significant
 from wordorder.comparison.report.rates import rates_tried
 from wordorder.comparison.report.table import (
     OUTCOME,
+    SHOWN_FIRST,
     caption,
     columns,
     encoding_parameters,
     lines,
     markdown_table,
+    matched,
     place_of,
+    shown_as,
 )
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of
 from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss, Table
+from wordorder.comparison.statistics.outcomes import BETTER, IDENTICAL, WORSE
 from wordorder.comparison.statistics.summary import centre, repeats, spread
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
@@ -60,7 +65,7 @@ WIDE = 2.2
 together."""
 
 MATCHED = {
-    "none": "nothing: every arm as its recipe says",
+    "none": "nothing: every model as its recipe says",
     "parameters": "parameters",
     "flops": "FLOPs per token",
     "time": "training time",
@@ -68,19 +73,12 @@ MATCHED = {
 """compare.match -> words for a reader about what was held equal."""
 
 HISTORIES = {
-    "segment": "each arm's segment has the same length, so a memory adds history",
+    "segment": "each model's segment has the same length, so a memory adds history",
     "equal": "segment and memory together have the same length",
 }
 """compare.history -> words for a reader about what of the history was held equal."""
 
-SIGNS = {
-    "better": "\u25b2",
-    "worse": "\u25bc",
-    "not distinguishable": "\u2248",
-    "identical": "=",
-    "too few": "?",
-    "no claim": "!",
-}
+SIGNS = {BETTER: "\u25b2", WORSE: "\u25bc", IDENTICAL: "="}
 """Outcome of a comparison -> its sign in the matrix."""
 
 
@@ -147,13 +145,17 @@ def _content(results: Results) -> dict[str, object]:
     """Return the contents of the page as text, which is shown without scripts too, and what the template calls."""
     shown, judged, (of, _) = columns(results), verdict(results), repeats(results)
     intervals, log_strip = _intervals(results)
+    written = results.written or results.recipe.as_json()
     return {
         "results": results,
+        "title": results.compare.title or results.name,
         "verdict": judged,
         "sentence": judged.sentence.replace(" ± ", "\u00a0±\u00a0"),
         "log_strip": log_strip,
         "caption": caption(results),
+        "shown_as": shown_as(results),
         "columns": shown,
+        "shown_first": SHOWN_FIRST,
         "rows": [
             (entry.arm, [(column.text(entry, arm), column.value(entry, arm)) for column in shown], interval)
             for (entry, arm), interval in zip(lines(results), intervals, strict=True)
@@ -162,21 +164,20 @@ def _content(results: Results) -> dict[str, object]:
         "over": f"{of}s",
         "facts": _facts(results),
         "rates": rates_tried(results),
-        "bars": f"from the lowest to the highest {of}"
-        if results.statistic == "median"
-        else "one sample standard deviation",
+        "bars": f"from the lowest to the highest {of}" if results.statistic == "median" else "one standard deviation",
         "statistics": _statistics(results.data),
-        "recipe": to_toml(results.recipe.as_json()).strip(),
+        "recipe": to_toml(written).strip(),
+        "resolved": to_toml(results.recipe.as_json()).strip() if results.written else "",
         "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results.environment)],
         "curve_label": curve_label(results),
         "has_curves": any(len(row.curve) > 1 for row in results.rows),
+        "steps": [_steps_row(results, entry) for entry in results.steps_to_loss],
         "distances": (-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16),
         "outcome": OUTCOME,
         "references": references(results),
         "matrix": difference_matrix(results),
-        "places": places_of(results),
+        "unit": unit_of(results),
         "tests": _tests(results),
-        "meaning": meaning(results),
         "confidence": f"{100 * (1 - (results.significance.level or 0.05)):g}%",
         "fronts": [(cost, front_of(results, cost)) for cost in costs_known(results)],
         "cost_rows": cost_rows(results),
@@ -185,6 +186,7 @@ def _content(results: Results) -> dict[str, object]:
             for name, probe in results.probes.items()
         ],
         "no_budget": ArmBudget(),
+        "budget_sentence": matched(results),
         "files": figure_files(results),
         "files_folder": FOLDER,
         "figure": _counter("Figure"),
@@ -196,10 +198,15 @@ def _content(results: Results) -> dict[str, object]:
     }
 
 
-def _counter(word: str) -> Callable[[], str]:
-    """Return a function that counts "Figure 1.", "Figure 2." and so on; the data decides which figures there are."""
+def _counter(word: str) -> Callable[[], dict[str, str]]:
+    """Return a function that counts "Figure 1", "Figure 2" and so on; the data decides which figures there are."""
     numbers = count(1)
-    return lambda: f"{word} {next(numbers)}."
+
+    def numbered() -> dict[str, str]:
+        number = next(numbers)
+        return {"id": f"{word.lower()}-{number}", "name": f"{word} {number}."}
+
+    return numbered
 
 
 def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
@@ -227,21 +234,37 @@ def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:
-    planned, environment = results.planned, results.environment
-    steps = next((row.steps for row in results.rows if row.steps), None)
+    """Return what a reader wants to know before the numbers: how large, how long, on what, when and where."""
+    planned, environment, recipe = results.planned, results.environment, results.recipe
+    model, training = recipe.model.as_json(), recipe.training.as_json()
+    row = next((row for row in results.rows if row.steps), None)
     seconds = sum(row.train_seconds or 0 for row in results.rows)
+    layers, width = model.get("num_hidden_layers"), model.get("hidden_size")
+    totals = [arm.total_parameters for arm in results.arms if arm.total_parameters]
+    sizes = list(dict.fromkeys(map(grouped, (min(totals), max(totals))))) if totals else []
+    batch, length = training.get("per_device_train_batch_size"), recipe.data.as_json().get("length")
+    packages, train = environment.get("packages"), results.data.get("train")
+    versions = packages if isinstance(packages, dict) else {}
+    cores = environment.get("processors")
+    machine = str(environment.get("device") or environment.get("machine") or MISSING)
     facts = [
         (
-            f"Arms × {'folds × ' if planned.folds else ''}seeds",
+            f"Models × {'folds × ' if planned.folds else ''}seeds",
             " × ".join(str(n) for n in (planned.arms, len(planned.folds), len(planned.seeds)) if n),
         ),
-        ("Data", str(results.recipe.data.source)),
+        ("Network", f"{layers} layer{'s' * (layers != 1)}, width {width}" if layers and width else MISSING),
+        ("Parameters", " to ".join(sizes) or MISSING),
+        ("Data", str(recipe.data.source)),
+        ("Tokens to train on", _shown(train.get("tokens")) if isinstance(train, dict) else MISSING),
         *([("Learning rates", str(len(planned.rates)))] if results.grid else []),
-        ("Steps", grouped(steps)),
-        ("Training time", f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"),
-        ("Machine", str(environment.get("device") or environment.get("machine") or MISSING)),
+        ("Steps", grouped(row.steps if row else None)),
+        ("Batch", " × ".join(str(n) for n in (batch, length) if n) + " tokens" if batch and length else MISSING),
+        ("Training time, all runs", _duration(seconds)),
+        ("Date", str(environment.get("started") or "")[:10] or MISSING),
+        ("Machine", f"{machine}, {cores} cores" if cores else machine),
+        ("Versions", ", ".join(f"{name} {versions[name]}" for name in ("wordorder", "torch") if name in versions)),
     ]
-    return [(name, value) for name, value in facts if value not in {"None", MISSING}]
+    return [(name, value) for name, value in facts if value not in {"", "None", MISSING}]
 
 
 def _statistics(data: Table) -> dict[str, object]:
@@ -298,41 +321,47 @@ def _tests(results: Results) -> list[tuple[str, str]]:
         ("Correction", significance.correction),
         ("Effect size", significance.effect),
         ("Level", significance.level),
-        (f"{of} that there are".capitalize(), significance.seeds),
-        (f"{of} needed for a claim".capitalize(), significance.seeds_needed),
+        (of.capitalize(), significance.seeds),
+        (f"{of} needed for the exact test".capitalize(), significance.seeds_needed),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
 
 def difference_matrix(results: Results) -> dict[str, object] | None:
-    """Return a matrix of all pairs of arms, best first; None unless all pairs of three or more were compared."""
+    """Return a matrix of all pairs of models, best first; None unless all pairs of three or more were compared."""
     compared = set(references(results))
     if len(compared) < 3:
         return None
     names = [entry.arm for entry, _ in lines(results) if entry.arm in compared]
     columns = {name: against(results, name) for name in names}
-    rows = [(name, [_cell_of(columns[other].get(name), places_of(results)) for other in names]) for name in names]
+    rows = [(name, [_cell_of(columns[other].get(name), unit_of(results)) for other in names]) for name in names]
     return {"names": names, "rows": rows}
 
 
-def _cell_of(entry: Comparison | None, places: int) -> dict[str, str] | None:
+def _cell_of(entry: Comparison | None, unit: Unit) -> dict[str, str] | None:
     if entry is None:
         return None
-    outcome = entry.outcome
-    number = "" if outcome == "identical" else in_parts(entry, places)[0].rsplit(" ", 1)[-1]
+    told = by_welch(entry)
     return {
-        "kind": outcome.replace(" ", "-"),
-        "sign": f"{SIGNS.get(outcome, '')} {number}".strip(),
-        "words": in_short(entry, places),
+        "kind": told.outcome.replace(" ", "-"),
+        "sign": SIGNS.get(told.outcome, ""),
+        "number": "" if told.outcome == IDENTICAL else in_parts(told, unit)[0],
+        "words": in_short(told, unit),
     }
 
 
-def _signed(entry: Comparison, places: int) -> str:
-    """Return the difference with its sign and interval; the outcome's words are in their own column."""
+def _signed(entry: Comparison, unit: Unit) -> str:
+    """Return the difference with its sign and interval; p and the outcome have columns of their own."""
     if entry.difference is None:
         return MISSING
-    number, interval = in_parts(entry.having(outcome="", lost=None, p=None, p_adjusted=None), places)
-    return f"{number.lstrip(': ')} {interval}".strip()
+    around = "" if entry.low is None or entry.high is None else unit.interval(entry.low, entry.high)
+    return f"{unit.text(entry.difference)} {around}".strip()
+
+
+def _in_nats(entry: Comparison) -> str:
+    """Return a difference of logarithms with its interval."""
+    ends = "" if entry.low is None or entry.high is None else f" [{nats(entry.high)}, {nats(entry.low)}]"
+    return f"{nats(entry.difference)}{ends}"
 
 
 def _p(value: float | None) -> str:
@@ -341,14 +370,29 @@ def _p(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
-def _share(entry: StepsToLoss) -> str:
-    """Return in words how much earlier or later an arm has the baseline's loss."""
-    share = entry.share
-    if share is None:
-        return MISSING
-    if round(share, 2) == 1:
-        return "the same"
-    return f"{100 * abs(1 - share):.0f}% {'earlier' if share < 1 else 'later'}"
+def _steps_row(results: Results, entry: StepsToLoss) -> dict[str, str]:
+    """Return a row of the table of steps to a loss; a step of the first evaluation is an upper bound."""
+    firsts = [row.curve[0][0] for row in results.rows if row.arm == entry.arm and row.curve]
+    first = min(firsts, default=0)
+
+    def words(steps: float | None) -> str:
+        if steps is None:
+            return "not reached"
+        return f"{'≤ ' * (steps <= first)}{grouped(steps)}"
+
+    share, at_most = entry.share, entry.steps is not None and entry.steps <= first
+    compared = MISSING
+    if share is not None:
+        change = f"{100 * abs(1 - share):.0f}% {'earlier' if share < 1 else 'later'}"
+        compared = "the same" if round(share, 2) == 1 else f"{'at least ' * (at_most and share < 1)}{change}"
+    return {
+        "arm": entry.arm,
+        "steps": words(entry.steps),
+        "range": MISSING if entry.low is None else f"{words(entry.low)} to {words(entry.high)}",
+        "compared": compared,
+        "target": significant(entry.target),
+        "reached": grouped(entry.n) if entry.reached is None else f"{entry.reached} of {entry.n}",
+    }
 
 
 def _apart(own: ArmBudget) -> str:
@@ -373,7 +417,7 @@ def _duration(seconds: float | None) -> str:
 
 
 CALLED = (
-    encoding_parameters, grouped, outcome_in_words, percent, place_of, probe_table, significant,
-    _amount, _apart, _duration, _looks_back, _mean_at, _p, _share, _signed,
+    encoding_parameters, grouped, outcome_in_words, place_of, probe_table, significant,
+    _amount, _apart, _duration, _in_nats, _looks_back, _mean_at, _p, _signed,
 )  # fmt: skip
 """Functions that the template calls, by their names without the underscore."""

@@ -1,4 +1,4 @@
-"""Write the model cards of compared arms: the place of each among the others, with the spread, and the verdict."""
+"""Write the cards of compared models: the place of each among the others, with the spread, and the verdict."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ def arm_facts(results: Results, row: Row, facts: CardFacts) -> CardFacts:
         sections=[("Its place in the comparison", _place(results, row.arm)), *facts.sections],
         untested=[
             *facts.untested,
-            "Whether the order of the arms is the same with other data, sizes, budgets or learning rates.",
+            "Whether the order of the models is the same with other data, sizes, budgets or learning rates.",
         ],
     )
 
@@ -42,10 +42,10 @@ def _place(results: Results, arm: str) -> str:
     place = f"place {names.index(arm) + 1} of {len(names)}" if arm in names else f"without a {quality.name}"
     around = "± one standard deviation" if statistic == "mean" else "(lowest to highest)"
     lines = [
-        f"Arm {code(arm)} has {place}: by the {statistic} of the {marked}{results.split} {plain(quality.name)}"
+        f"{code(arm)} has {place}: by the {statistic} of the {marked}{results.split} {plain(quality.name)}"
         f" over {count} {of}{'s' * (count != 1)}, {around} from three {of}s on. The scores above: this {of} alone.",
         "",
-        f"| place | arm | {plain(quality.name)} |",
+        f"| place | model | {plain(quality.name)} |",
         "| --- | --- | --- |",
     ]
     for number, entry in enumerate(entries, 1):
@@ -53,5 +53,5 @@ def _place(results: Results, arm: str) -> str:
         name = code(entry.arm)
         lines.append(f"| {number} | {f'**{name}**' if entry.arm == arm else name} | {plain(value)} |")
     found = verdict(results)
-    beside = [line for part in (*found.claims, found.evidence) for line in ("", plain(part))]
+    beside = [line for part in (*found.headline[1:], *found.method) for line in ("", plain(part))]
     return "\n".join([*lines, "", f"**{plain(found.sentence)}**", *beside]).rstrip()

@@ -49,8 +49,8 @@ def rates_tried(results: Results) -> RatesTried | None:
         tried = _of_grid(results)
         chosen = {entry.arm: Rates(entry.learning_rate) for entry in results.grid if entry.chosen}
         meaning = (
-            f"Validation {quality_of(results).name} at each learning rate, median over the {repeats(results)[0]}s; an "
-            "arm's result is that at its best rate (bold)."
+            f"Validation {quality_of(results).name} at each learning rate, median over the {repeats(results)[0]}s; a "
+            "model's result is that at its best rate (bold)."
         )
     elif results.tuning:
         tried = _of_trials(results)
@@ -71,7 +71,7 @@ def rates_tried(results: Results) -> RatesTried | None:
         cells = tuple((_in_words(of.get(rates)), rates == chosen.get(arm)) for rates in columns)
         rows.append(RatesOfArm(arm=arm, cells=cells, edge=arm in chosen and rate_at_edge(results, arm) is True))
     if any(row.edge for row in rows):
-        meaning += " * The best rate is the lowest or the highest that was tried: a wider grid might help this arm."
+        meaning += " * The best rate is the lowest or the highest that was tried: a wider grid might help this model."
     return RatesTried(rates=tuple(rates.words for rates in columns), rows=tuple(rows), meaning=meaning)
 
 
@@ -107,7 +107,7 @@ def _meaning_of_trials(results: Results, tried: Mapping[str, Mapping[Rates, _Tri
     factors = " (x4: 4 times that for the encoding)" if own else ""
     return (
         f"Validation {name} after training with each learning rate{factors}, {over}; the best (bold) is used for every "
-        f"seed of that arm. Tuned over {trials} trials per arm."
+        f"seed of that model. Tuned over {trials} trials per model."
     )
 
 

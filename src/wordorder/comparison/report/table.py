@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
+from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of
-from wordorder.comparison.report.differences import against, for_table, places_of
+from wordorder.comparison.report.differences import against, by_welch, for_table, unit_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
 from wordorder.comparison.report.rates import RatesTried, rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
+from wordorder.comparison.statistics.outcomes import BETTER, WORSE
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats
 from wordorder.streams import printable
 from wordorder.tasks import Metric
@@ -26,22 +31,22 @@ MEBIBYTE = 2**20
 OUTCOME = "outcome"
 """Key of the column that holds each arm's difference from the baseline."""
 
-LEFT_OUT_FIRST = (
-    *("encoding_parameters", "encoding_learning_rate", "learning_rate", "peak_memory_bytes", "flops_per_token"),
-    "tokens_per_second",
-)
-"""Keys of the columns that a narrow terminal leaves out, in this order."""
+SHOWN_FIRST = ("quality", OUTCOME, "parameters", "train_seconds")
+"""Keys of the columns that a terminal shows, and that the report shows before it is asked for more."""
+
+NAME_WIDTH = 24
+"""Characters of a model's name that a terminal keeps in one line at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of the table: one number per arm."""
+    """One column of the table: one number per model."""
 
     key: str
     title: str
     """Title with the unit."""
     value: Callable[[Summary, ArmResult], float | None]
-    """Function from the arm's summary and its entry in "arms" to the number that the column is sorted by."""
+    """Function from the model's summary and its entry in "arms" to the number that the column is sorted by."""
     text: Callable[[Summary, ArmResult], str]
     descending_is_better: bool = False
 
@@ -55,6 +60,7 @@ def columns(results: Results) -> list[Column]:
         *([_outcome(results)] if results.comparisons else []),
         *(_score(other, f"{results.split} {other.name}", statistic) for other in beside(results)),
         _of_arm("parameters", "Parameters", lambda arm: arm.total_parameters),
+        *([_time()] if any("train_seconds" in entry.columns for entry in results.summary) else []),
         _of_arm("encoding_parameters", "of which for the encoding", encoding_parameters),
         _of_arm(
             "flops_per_token",
@@ -85,6 +91,15 @@ def columns(results: Results) -> list[Column]:
     ]
 
 
+def _time() -> Column:
+    return Column(
+        key="train_seconds",
+        title="Time per run",
+        value=lambda summary, _: _middle(summary, "train_seconds"),
+        text=lambda summary, _: time_in_words(_middle(summary, "train_seconds")),
+    )
+
+
 def _own_rate() -> Column:
     return _of_arm(
         "encoding_learning_rate",
@@ -108,6 +123,22 @@ def _mean(summary: Summary, metric: str, unit: float = 1) -> float | None:
     return None if mean is None else mean / unit
 
 
+def _middle(summary: Summary, metric: str) -> float | None:
+    """Return the median, which a run that had to wait for the machine does not move; the mean of an older file."""
+    column = summary.columns.get(metric)
+    return None if column is None else column.mean if column.median is None else column.median
+
+
+def time_in_words(seconds: float | None) -> str:
+    """Return a length of time: "8.4 s", "52 s", "3.1 min", "14 h"."""
+    if seconds is None:
+        return MISSING
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{significant(seconds / size, 2)} {unit}"
+    return f"{significant(seconds, 2)} s"
+
+
 def _score(quality: Metric, title: str, statistic: str, *, key: str | None = None) -> Column:
     return Column(
         key=key or quality.key,
@@ -120,32 +151,44 @@ def _score(quality: Metric, title: str, statistic: str, *, key: str | None = Non
 
 def _outcome(results: Results) -> Column:
     baseline = str(baseline_of(results))
-    found, places = against(results, baseline), places_of(results)
+    found, unit = against(results, baseline), unit_of(results)
 
     def text(_: Summary, arm: ArmResult) -> str:
         if arm.name == baseline:
-            return "the baseline"
-        return " ".join(part for part in for_table(found[arm.name], places) if part) if arm.name in found else MISSING
+            return "baseline"
+        return " ".join(part for part in for_table(found[arm.name], unit) if part) if arm.name in found else MISSING
 
     def value(_: Summary, arm: ArmResult) -> float | None:
         if arm.name == baseline:
             return 0.0
-        return found[arm.name].difference if arm.name in found else None
+        difference = found[arm.name].difference if arm.name in found else None
+        return None if difference is None else unit.change(difference)
 
-    return Column(key=OUTCOME, title=f"Against {baseline}", value=value, text=text, descending_is_better=True)
+    title = f"Difference from {baseline}"
+    return Column(key=OUTCOME, title=title, value=value, text=text, descending_is_better=unit.higher_is_better)
 
 
 def encoding_parameters(arm: ArmResult) -> float | None:
-    """Return the number of parameters of an arm's encoding of word order; None until its cost is known."""
+    """Return the number of parameters of a model's encoding of word order; None until its cost is known."""
     return sum(arm.encoding_parameters.values()) if arm.parameters else None
 
 
 def lines(results: Results) -> list[tuple[Summary, ArmResult]]:
-    """Return (summary, arm) pairs, best first, then the arms without a finished run."""
+    """Return (summary, arm) pairs, best first, then the models without a finished run."""
     arms = {arm.name: arm for arm in results.arms}
     done = [(entry, arms[entry.arm]) for entry in ranked(results)]
     names = {entry.arm for entry, _ in done}
     return done + [(Summary(arm=name), arm) for name, arm in arms.items() if name not in names]
+
+
+def shown_as(results: Results) -> str:
+    """Return how the table shows a model: "mean ± standard deviation over 3 seeds"."""
+    of, count = repeats(results)
+    shown = {"mean": "mean ± standard deviation", "median": "median (lowest to highest)"}[results.statistic]
+    if count >= SEEDS_FOR_A_SPREAD:
+        return f"{shown} over {count} {of}s"
+    few = f"fewer than {SEEDS_FOR_A_SPREAD} {of}s give no spread"
+    return f"{results.statistic} over {count} {of}{'s' * (count > 1)}; {few}"
 
 
 def caption(results: Results) -> str:
@@ -153,14 +196,7 @@ def caption(results: Results) -> str:
     quality, recipe, planned = quality_of(results), results.recipe, results.planned
     steps = sorted({row.steps for row in results.rows if row.steps is not None})
     budget = f", {' or '.join(grouped(step) for step in steps)} training steps" if steps else ""
-    statistic = results.statistic
-    shown = {"mean": "mean ± sample standard deviation", "median": "median (lowest to highest)"}[statistic]
-    of, count = repeats(results)
-    spread = (
-        f"{shown} over {count} {of}s"
-        if count >= SEEDS_FOR_A_SPREAD
-        else f"{statistic} over {count} {of}{'s' * (count > 1)}; fewer than {SEEDS_FOR_A_SPREAD} {of}s give no spread"
-    )
+    of = repeats(results)[0]
     name, meaning = quality.name[:1].upper() + quality.name[1:], quality.meaning.format(split=results.split)
     others = "".join(
         f" {other.name[:1].upper()}{other.name[1:]}: {other.meaning.format(split=results.split)}."
@@ -170,9 +206,9 @@ def caption(results: Results) -> str:
         others += f" BLEU is sacrebleu's, {results.bleu_signature}."
     as_far = ", each as far as its steps go," if results.budget and results.budget.match == "time" else ""
     parts = [
-        f"{name}: {meaning}.{others} Data {recipe.data.source}{budget}; {spread}.",
+        f"{name}: {meaning}.{others} Data {recipe.data.source}{budget}; {shown_as(results)}.",
         *([_folds(results)] if of == "fold" else []),
-        f"All arms see the same batches in the same order{as_far} and start from {_start(recipe)}.",
+        f"All models see the same batches in the same order{as_far} and start from {_start(recipe)}.",
     ]
     parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
     workers = results.compare.workers
@@ -185,18 +221,18 @@ def caption(results: Results) -> str:
         )
     if any(" to " in steady(entry.columns.get("tokens_per_second")) for entry in results.summary):
         parts.append(
-            "Tokens per second with a range are a median (lowest to highest): the runs of that arm differ by so much "
+            "Tokens per second with a range are a median (lowest to highest): the runs of that model differ by so much "
             "that something else kept the machine busy; measure anew before comparing speed."
         )
     if not str(results.environment.get("device", "")).startswith("cuda"):
         parts.append(
-            "Peak memory is that of the whole process, libraries included; it may have trained other arms before, "
+            "Peak memory is that of the whole process, libraries included; it may have trained other models before, "
             "which leaves it larger."
         )
     if planned.rates:
         by = f"by the median over the {of}s of {quality.name} " if results.grid else ""
         where = "held-out texts themselves" if is_marked_optimistic(results) else "validation split"
-        parts.append(f"Each arm's learning rate is the best of {len(planned.rates)} {by}on the {where}.")
+        parts.append(f"Each model's learning rate is the best of {len(planned.rates)} {by}on the {where}.")
     if results.split == "validation":
         chosen = "learning rates and checkpoints" if planned.rates else "the checkpoints"
         parts.append(f"There is no test split: {chosen} were chosen on the same data, so the numbers are optimistic.")
@@ -210,8 +246,9 @@ def caption(results: Results) -> str:
 
 
 def matched(results: Results) -> str:
-    """Return a sentence on the budget that all arms share; "" if nothing was matched."""
-    return results.budget.sentence if results.budget else ""
+    """Return a sentence on the budget that all models share; "" if nothing was matched."""
+    # the file has it in the words of recipes
+    return results.budget.sentence.replace("Every arm ", "Every model ") if results.budget else ""
 
 
 def _folds(results: Results) -> str:
@@ -223,7 +260,7 @@ def _folds(results: Results) -> str:
         if data.fold_kind == "independent"
         else f"Cross-validation with {len(planned.folds)} of {data.folds} folds: no text is tested in two of them"
     )
-    return f"{kind}, and arms are paired by fold{mean}."
+    return f"{kind}, and models are paired by fold{mean}."
 
 
 def _start(recipe: SavedRecipe) -> str:
@@ -242,9 +279,9 @@ def place_of(run: Failure) -> str:
 
 
 def markdown_table(results: Results) -> str:
-    """Return table.md for the content of a results file."""
+    """Return table.md for the content of a results file: the headline, the table, how it was tested, the caption."""
     shown = columns(results)
-    head = ["Arm", *(escaped(column.title) for column in shown)]
+    head = ["Model", *(escaped(column.title) for column in shown)]
     body = [
         [escaped(entry.arm), *(escaped(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)
     ]
@@ -252,7 +289,10 @@ def markdown_table(results: Results) -> str:
     rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
     judged = verdict(results)
     failures = [f"- failed: {escaped(run.arm)}, {place_of(run)}: {escaped(run.reason)}" for run in results.failed]
-    blocks = ["\n".join(rows), *map(escaped, judged.paragraphs), escaped(caption(results))]
+    blocks = [*map(escaped, judged.headline), "\n".join(rows)]
+    if judged.method:
+        blocks.append(f"How this was tested: {escaped(' '.join(judged.method))}")
+    blocks.append(escaped(caption(results)))
     if results.plan and results.plan.left_out:
         blocks.append(escaped(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
@@ -262,7 +302,7 @@ def markdown_table(results: Results) -> str:
 
 
 def _markdown_rates(tried: RatesTried) -> str:
-    rows = [["Arm", *tried.rates], [":---", *("---:" for _ in tried.rates)]]
+    rows = [["Model", *tried.rates], [":---", *("---:" for _ in tried.rates)]]
     for row in tried.rows:
         cells = [f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells]
         rows.append([escaped(row.arm), *cells])
@@ -270,48 +310,53 @@ def _markdown_rates(tried: RatesTried) -> str:
 
 
 def render_table(results: Results, console: Console) -> None:
-    """Print the table of a results file to a terminal, with its verdict and caption.
+    """Print a results file in at most five columns, and the first layer of its verdict.
 
-    A terminal that is too narrow for all columns is shown those that matter most; what was left out is said.
+    A terminal that is too narrow for a number loses the last columns; in a pipe it is plain text. table.md has all
+    columns, and how the differences were tested.
     """
     judged, found = verdict(results), against(results, str(baseline_of(results)))
-    body = [
-        (entry.arm, {column.key: column.text(entry, arm) for column in columns(results)})
-        for entry, arm in lines(results)
-    ]
-    for name, cells in body:
-        if name in found:  # two lines take half the width
-            cells[OUTCOME] = "\n".join(part for part in for_table(found[name], places_of(results)) if part)
-    shown, left_out = _that_fit(columns(results), body, console.width)
-    note = f" Left out for width: {', '.join(column.title for column in left_out)}." if left_out else ""
-    table = Table(caption=escape(printable(caption(results) + note)), caption_justify="left", header_style="bold")
-    table.add_column("Arm", overflow="fold")
+    shown = [column for column in columns(results) if column.key in SHOWN_FIRST]
+    table = _terminal_table(results, shown, judged.best, console)
+    if console.is_terminal:
+        folded = max(0, max(cell_len(printable(entry.arm)) for entry, _ in lines(results)) - NAME_WIDTH)
+        while len(shown) > 1 and _full_width(table, console) - folded > console.width:
+            shown = shown[:-1]
+            table = _terminal_table(results, shown, judged.best, console)
+        console.print(table)
+    else:  # a pipe has no width to fit
+        width = _full_width(table, console)
+        for line in console.render_lines(table, console.options.update(width=width, max_width=width)):
+            text = "".join(segment.text for segment in line).rstrip()
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    told = any(column.key == OUTCOME for column in shown)
+    if told and any(by_welch(entry).outcome in (BETTER, WORSE) for entry in found.values()):
+        console.print("* significant")
+    for paragraph in judged.headline:
+        console.print(escape(printable(paragraph)), highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _terminal_table(results: Results, shown: Sequence[Column], best: str | None, console: Console) -> Table:
+    found, unit = against(results, str(baseline_of(results))), unit_of(results)
+    terminal = console.is_terminal
+    table = Table(box=box.SIMPLE_HEAD if terminal else None, header_style="bold", pad_edge=False)
+    longest = max(cell_len(printable(entry.arm)) for entry, _ in lines(results))
+    table.add_column("Model", overflow="fold", no_wrap=not terminal, min_width=min(longest, NAME_WIDTH))
     for column in shown:
-        table.add_column(escape(printable(column.title)), justify="right", no_wrap=column.key == OUTCOME)
-    for name, cells in body:
-        style = "bold" if name == judged.best else ""
-        table.add_row(escape(printable(name)), *(escape(printable(cells[column.key])) for column in shown), style=style)
-    console.print(table)
-    for paragraph in judged.paragraphs:
-        console.print(escape(printable(paragraph)))
+        title = "\n".join(wrap(printable(column.title), 16, break_long_words=False))
+        table.add_column(escape(title), justify="right", no_wrap=True)
+    for entry, arm in lines(results):
+        cells = {column.key: column.text(entry, arm) for column in shown}
+        if entry.arm in found and OUTCOME in cells:  # the interval and p are in table.md and in the report
+            marked = by_welch(found[entry.arm]).outcome in (BETTER, WORSE)
+            cells[OUTCOME] = for_table(found[entry.arm], unit)[0] + ("*" if marked else " ")
+        style = "bold" if entry.arm == best else ""
+        table.add_row(escape(printable(entry.arm)), *(escape(printable(text)) for text in cells.values()), style=style)
+    return table
 
 
-def _that_fit(
-    all_columns: Sequence[Column], body: Sequence[tuple[str, Mapping[str, str]]], width: int
-) -> tuple[list[Column], list[Column]]:
-    """Return the columns that a terminal has room for without breaking a number, and those left out."""
-
-    def needed(column: Column) -> int:
-        parts = [*column.title.split(), *(line for _, cells in body for line in cells[column.key].splitlines())]
-        return 3 + max(len(part) for part in parts)
-
-    shown = list(all_columns)
-    names = 4 + min(24, max((len(name) for name, _ in body), default=0))
-    for key in LEFT_OUT_FIRST:
-        if names + sum(map(needed, shown)) <= width:
-            break
-        shown = [column for column in shown if column.key != key]
-    return shown, [column for column in all_columns if column not in shown]
+def _full_width(table: Table, console: Console) -> int:
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
 def escaped(text: object) -> str:

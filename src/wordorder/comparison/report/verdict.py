@@ -1,14 +1,14 @@
-"""State the result of a comparison in one sentence, with its evidence."""
+"""State the result of a comparison: first in percent for everybody, then how it was tested."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wordorder.comparison.quality import is_marked_optimistic, quality_of
-from wordorder.comparison.report.claims import margin_in_words, on_texts_in_words, p_in_words, size_of
-from wordorder.comparison.report.numbers import with_spread
-from wordorder.comparison.results_file import Claim, Comparison, Results, Significance, Summary
+from wordorder.comparison.report.claims import in_percent, margin_in_words, on_texts_in_words, p_in_words
+from wordorder.comparison.report.differences import Unit, by_welch, in_parts, outcome_in_words, unit_of
+from wordorder.comparison.report.numbers import significant, with_spread
+from wordorder.comparison.results_file import Claim, Comparison, Results, Summary
 from wordorder.comparison.statistics.few_seeds import FEWEST_SEEDS
 from wordorder.comparison.statistics.looks import looks_in_words
 from wordorder.comparison.statistics.outcomes import (
@@ -18,6 +18,7 @@ from wordorder.comparison.statistics.outcomes import (
     NOT_DISTINGUISHABLE,
     TOO_FEW,
     WORSE,
+    claimed_outcome,
 )
 from wordorder.comparison.statistics.pareto import listed
 from wordorder.comparison.statistics.significance import (
@@ -25,10 +26,12 @@ from wordorder.comparison.statistics.significance import (
     between,
     compare_arms,
     lost_runs,
+    tests_in_words,
     waiting_runs,
 )
 from wordorder.comparison.statistics.summary import (
     SEEDS_FOR_A_SPREAD,
+    baseline_of,
     centre,
     confidence_of,
     repeats,
@@ -36,37 +39,50 @@ from wordorder.comparison.statistics.summary import (
 )
 from wordorder.tasks.metrics import ACCURACY
 
+UNEQUAL = 0.01
+"""Relative difference of parameters from which on two models are called of unequal size."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The best arm of a comparison in a sentence, with the evidence for it."""
+    """The result of a comparison in two layers: `headline` for everybody, `method` for those who ask how."""
 
     sentence: str
-    evidence: str
+    """The best model, its score, and how far it is from the next one and from the baseline."""
+    status: str = ""
+    """Which of these differences are significant, or why that was not tested."""
+    caveat: str = ""
+    """What was not held equal."""
+    evidence: str = ""
+    """How the differences were tested, with intervals, p-values and assumptions."""
     claims: tuple[str, ...] = ()
-    """Claims about new texts, a sentence for each kind that the data allow."""
+    """Results of the tests on new texts, a sentence for each kind that the data allow."""
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Arms over which no advantage of the best is claimed by an exact test: not distinguishable, identical, not
+    """Models over which no advantage of the best is significant by an exact test: not significant, identical, not
     tested, too few seeds, or more runs lost."""
 
     @property
-    def paragraphs(self) -> tuple[str, ...]:
-        """The sentence, the claims about new texts, and the evidence; one paragraph where there are no such claims."""
-        if not self.claims:
-            return (f"{self.sentence} {self.evidence}".strip(),)
-        return tuple(part for part in (self.sentence, *self.claims, self.evidence) if part)
+    def headline(self) -> tuple[str, ...]:
+        """The first layer, a paragraph each."""
+        return tuple(part for part in (self.sentence, " ".join(filter(None, (self.status, self.caveat)))) if part)
+
+    @property
+    def method(self) -> tuple[str, ...]:
+        """The second layer, a paragraph each."""
+        return tuple(part for part in (self.evidence, *self.claims) if part)
 
 
 class _Measure:
-    """The measure of arms in a results file: the metric, its split, and the statistic over seeds."""
+    """The measure of models in a results file: the metric, its split, and the statistic over seeds."""
 
     def __init__(self, results: Results) -> None:
         self.quality, self.statistic = quality_of(results), results.statistic
         self.confidence = confidence_of(results)
-        median = "median " if results.statistic == "median" else ""
-        optimistic = "optimistic " if is_marked_optimistic(results) else ""
-        self.name = f"{median}{optimistic}{results.split} {self.quality.name}"
+        optimistic = is_marked_optimistic(results)
+        split = "" if results.split == "test" and not optimistic else f"{results.split} "
+        self.name = f"{'optimistic ' * optimistic}{split}{self.quality.name}"
+        self.side = "above" if self.quality.higher_is_better else "below"
 
     def value(self, entry: Summary) -> float | None:
         return centre(entry.columns.get(self.quality.key), self.statistic)
@@ -74,12 +90,15 @@ class _Measure:
     def text(self, entry: Summary) -> str:
         return with_spread(entry.columns[self.quality.key], self.quality.digits, self.statistic)
 
+    def short(self, entry: Summary) -> str:
+        """Return the mean or median alone, with the digits that its spread allows."""
+        return self.text(entry).split(" ")[0]
+
     def direction(self, measure: str) -> str:
         """Return the words for a better value of a measure, the headline metric or another."""
-        if measure.startswith("log "):
-            return "times lower"
-        higher = self.quality.higher_is_better if measure == self.quality.name else measure == ACCURACY.name
-        return "above" if higher else "below"
+        if measure == self.quality.name:
+            return self.side
+        return "above" if measure == ACCURACY.name else "below"
 
     def overlap(self, one: Summary, other: Summary) -> bool:
         (low, high), (other_low, other_high) = (
@@ -87,42 +106,59 @@ class _Measure:
         )
         return low <= other_high and other_low <= high
 
+    def clear(self, best: Summary, other: Summary) -> bool:
+        """Tell whether two means differ by more than the larger standard deviation, where there is one.
+
+        A median is taken as it is: one bad seed, which it does not follow, widens the standard deviation.
+        """
+        if self.statistic == "median":
+            return True
+        spreads = [entry.columns[self.quality.key].std or 0.0 for entry in (best, other)]
+        return abs((self.value(best) or 0.0) - (self.value(other) or 0.0)) > max(spreads)
+
     def gap(self, best: Summary, other: Summary) -> str:
-        """Return how far the other arm is behind in the table: a ratio for perplexities, a difference else."""
+        """Return how far the best model is from another in the table: in percent for perplexities."""
         here, there = self.value(best) or 0.0, self.value(other) or 0.0
-        behind = f"{other.arm} ({self.text(other)})"
+        if here == there:
+            return f"the same as {other.arm}"
         if self.quality.key == "perplexity" and here > 0:
-            return f"{there / here:.2f} times lower than {behind}"
-        return f"{abs(here - there):.3g} {'above' if self.quality.higher_is_better else 'below'} {behind}"
-
-    def claim(self, other: Summary, found: Comparison) -> str:
-        """Return a tested advantage in words: size and interval by pairs, corrected p-value, number of pairs."""
-        ratio, direction = found.scale == "log", "above" if self.quality.higher_is_better else "below"
-
-        def show(value: float | None) -> str:
-            return f"{math.exp(value or 0.0):.2f}" if ratio else f"{value or 0.0:.3g}"
-
-        size = f"{show(found.difference)} {'times lower than' if ratio else direction}"
-        interval = ""
-        if found.low is not None:
-            interval = f"{100 * self.confidence:.3g}% interval {show(found.low)} to {show(found.high)}, "
-        return f"{size} {other.arm} ({self.text(other)}; {interval}{p_in_words(found)}, n = {found.n})"
+            return f"{in_percent(100 * (1 - here / there))} below {other.arm}"
+        return f"{significant(abs(here - there), 2)} {self.side} {other.arm}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """The best arm, and those behind it by the outcomes of their tests; all in order of rank."""
+    """The best model, and those behind it with their tests; all in order of rank."""
 
     best: Summary
     others: Sequence[Summary]
-    tested: Mapping[str, Sequence[tuple[Summary, Comparison]]]
-    """Outcome of the best arm's test against others -> these; worse pair by pair is possible, and rare."""
+    found: Mapping[str, Comparison]
+    """Other model -> the comparison of the best one with it, by Welch's test where seeds are too few for an exact one;
+    a pair that was not tested is not there."""
+    exact: Mapping[str, Comparison]
+    """The same by the exact test."""
     measure: _Measure
     of: str
     """Unit of the spread: "seed" or "fold"."""
+    seeds: int
 
-    def having(self, outcome: str) -> Sequence[tuple[Summary, Comparison]]:
-        return self.tested.get(outcome, ())
+    def outcome(self, entry: Summary) -> str | None:
+        """Return the outcome of the best model's test against another; None where there was none."""
+        found = self.found.get(entry.arm)
+        known = (BETTER, WORSE, IDENTICAL, TOO_FEW, NO_CLAIM)
+        return None if found is None else found.outcome if found.outcome in known else NOT_DISTINGUISHABLE
+
+    def having(self, outcome: str | None) -> list[Summary]:
+        return [entry for entry in self.others if self.outcome(entry) == outcome]
+
+    def welch(self, entry: Summary) -> Claim | None:
+        """Return Welch's test against another model where it stands in for the exact one."""
+        exact = self.exact.get(entry.arm)
+        return None if exact is None or self.found[entry.arm] is exact else exact.retrained
+
+    def by_welch(self) -> bool:
+        """Tell whether Welch's test stands in for an exact one."""
+        return any(self.welch(entry) is not None for entry in self.others)
 
 
 def ranked(results: Results) -> list[Summary]:
@@ -137,174 +173,230 @@ def ranked(results: Results) -> list[Summary]:
 def verdict(results: Results) -> Verdict:
     """Return the verdict for a results file.
 
-    An advantage is claimed where `compare_arms` finds one; what the file holds of it is read, an older file's is
-    computed.
+    A difference is significant where `compare_arms` finds it so; what the file holds of it is read, an older file's is
+    computed. All words are made here: those that a file stores are not shown.
     """
     measure, entries, unfinished = _Measure(results), ranked(results), _unfinished(results)
     if not entries:
         none = f"No run gave a {measure.name} that is a number." if results.rows else "No run has finished yet."
-        return Verdict(sentence=none, evidence=unfinished if results.failed else "")
+        return Verdict(sentence=none, status=unfinished if results.failed else "")
     best, *others = entries
     name, lost = best.arm, _lost(results)
     if not others:
-        sentence = f"{lost}{name} reached a {measure.name} of {measure.text(best)}."
-        return Verdict(sentence=sentence, evidence=unfinished, best=name)
+        return Verdict(sentence=f"{lost}{name}: {measure.name} {measure.text(best)}.", status=unfinished, best=name)
     conclusions = tests_of(results)
-    comparisons, significance = conclusions.comparisons, conclusions.significance
-    tested: dict[str, list[tuple[Summary, Comparison]]] = {}
-    for entry in others:
-        found = between(comparisons, name, entry.arm)
-        if found is not None:
-            known = found.outcome in (BETTER, WORSE, IDENTICAL, TOO_FEW, NO_CLAIM)
-            tested.setdefault(found.outcome if known else NOT_DISTINGUISHABLE, []).append((entry, found))
-    judged = _Judged(best=best, others=others, tested=tested, measure=measure, of=repeats(results)[0])
-    claimed = {entry.arm for entry, _ in judged.having(BETTER)}
-    extreme = "highest" if measure.quality.higher_is_better else "lowest"
-    lead = f"{lost}{name} has the {extreme} {measure.name}, {measure.text(best)}"
-    evidence = (
-        significance.sentence or "",
-        looks_in_words(results),
-        _against_the_baseline(comparisons, name),
-        _description(judged),
-        unfinished,
+    exact = {
+        entry.arm: found for entry in others if (found := between(conclusions.comparisons, name, entry.arm)) is not None
+    }
+    judged = _Judged(
+        best=best,
+        others=others,
+        found={arm: by_welch(found) for arm, found in exact.items()},
+        exact=exact,
+        measure=measure,
+        of=repeats(results)[0],
+        seeds=max((found.n or 0 for found in exact.values()), default=0),
     )
+    waiting = waiting_runs(results) > 0
+    flattered = claimed_outcome(name, others[0].arm, 1.0, lost_runs(results))[0] == NO_CLAIM
+    evidence = (
+        _numbers(judged, unit_of(results.having(comparisons=conclusions.comparisons))),
+        tests_in_words(results, conclusions.comparisons, conclusions.significance),
+        _about_welch(judged),
+        looks_in_words(results),
+        _against_the_baseline(conclusions.comparisons, name),
+        _description(judged),
+    )
+    status = "" if waiting else _status(judged, conclusions)
     return Verdict(
-        sentence=f"{lead}, {', '.join(_standing(judged, significance))}.",
+        sentence=lost + _headline(judged, baseline_of(results), waiting=waiting, flattered=flattered),
+        status=" ".join(part for part in (status, unfinished) if part),
+        caveat=unequal_sizes(results, name),
         evidence=" ".join(part for part in evidence if part),
-        claims=on_texts_in_words(
-            name,
-            {entry.arm: found for entry in others if (found := between(comparisons, name, entry.arm)) is not None},
-            measure.confidence,
-            measure.direction,
-        ),
+        claims=on_texts_in_words(name, exact, measure.confidence, measure.direction),
         best=name,
-        ties=tuple(entry.arm for entry in others if entry.arm not in claimed),
+        ties=tuple(entry.arm for entry in others if entry.arm not in exact or exact[entry.arm].outcome != BETTER),
     )
 
 
 def tests_of(results: Results) -> Conclusions:
     """Return the tests that a results file holds; those of an older file, or of one without all runs, are computed."""
     said = results.significance
-    if waiting_runs(results) or not results.comparisons or None in (said.sentence, said.level, said.seeds_needed):
+    if waiting_runs(results) or not results.comparisons or None in (said.test, said.level, said.seeds_needed):
         return compare_arms(results)
     return Conclusions(comparisons=results.comparisons, significance=said)
 
 
-def _standing(judged: _Judged, significance: Significance) -> list[str]:
-    """Return what is said of the arms behind the best one, in the order of the sentence."""
-    best, measure, of, parts = judged.best, judged.measure, judged.of, list[str]()
-    if identical := [entry for entry, _ in judged.having(IDENTICAL)]:
-        column = measure.quality.key
-        same = all(entry.columns[column].n == best.columns[column].n for entry in identical)
-        parts.append(f"identical on every {'' if same else 'common '}{of} with {_names(identical)}")
-    if tied := judged.having(NOT_DISTINGUISHABLE):
-        parts.append(f"not distinguishable from {_with_p(tied, measure)}")
-    if behind := judged.having(WORSE):
-        parts.append(f"yet behind {_names([entry for entry, _ in behind])} {of} by {of}")
-    if ahead_of := judged.having(BETTER):
-        nearest, *rest = ahead_of
-        further = f", and also ahead of {_names([entry for entry, _ in rest])}" if rest else ""
-        parts.append(f"{'but ' if parts else ''}{measure.claim(*nearest)}{further}")
-    too_few, lost = judged.having(TOO_FEW), judged.having(NO_CLAIM)
-    modelled = [(entry, found.retrained) for entry, found in too_few if found.retrained is not None]
-    if modelled:
-        first, *rest = _by_welch(judged, modelled)
-        parts += [f"and {first}" if judged.having(BETTER) else first, *rest]
-    elif too_few or not (parts or lost):
-        tested = {entry.arm for own in judged.tested.values() for entry, _ in own}
-        next_one = too_few[0][0] if too_few else next(entry for entry in judged.others if entry.arm not in tested)
-        equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
-        shown = f"the same as {_names(equal)}" if equal and not identical else measure.gap(best, next_one)
-        if too_few:
-            count = max(found.n or 0 for _, found in too_few)
-            # that no claim is possible, and why, is the first sentence of the evidence
-            seeds = f"{count} {of}{'s' * (count != 1)}"
-            needed = f", which takes {significance.seeds_needed}"
-            if count < FEWEST_SEEDS and of == "seed" and measure.statistic == "mean":
-                needed = f" about retraining, which takes {FEWEST_SEEDS}"
-            parts.append(f"{shown}; with {seeds} that is no claim{needed}")
-        else:
-            parts.append(f"{shown}, which was not tested")
-    if lost:
-        why = dict.fromkeys(str(found.lost) for _, found in lost)
-        parts.append(f"no claim over {_with_p(lost, measure)}: {listed(list(why))}")
-    return parts
+def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered: bool) -> str:
+    """Return the first sentence: "is best" only where the runner-up is not known to be about as good.
+
+    Nor is an untested model called so that lost a larger share of its runs than the runner-up, or that is ahead of it
+    by no more than a standard deviation over the seeds.
+    """
+    best, measure, runner_up = judged.best, judged.measure, judged.others[0]
+    equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
+    if equal and judged.outcome(runner_up) != IDENTICAL:
+        gaps = [f"the same as {_names(equal)}"]
+    else:
+        gaps, equal = [_gap(judged, runner_up)], [runner_up]
+    gaps += [_gap(judged, entry) for entry in judged.others if entry.arm == baseline and entry not in equal]
+    outcome = judged.outcome(runner_up)
+    leads = outcome == BETTER or (outcome == TOO_FEW and not flattered and measure.clear(best, runner_up))
+    if leads and measure.value(best) != measure.value(runner_up):
+        median = "median " * (measure.statistic == "median")
+        return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."
+    extreme = "highest" if measure.quality.higher_is_better else "lowest"
+    score = f"{extreme} {measure.statistic} {measure.name}, {measure.short(best)}"
+    return f"{best.arm} {'so far ' * waiting}has the {score}: {', '.join(gaps)}."
 
 
-def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]]) -> list[str]:
-    """Return what Welch's test says where seeds are too few for an exact one."""
-    measure = judged.measure
-    ratio, direction = measure.quality.key == "perplexity", measure.direction(measure.quality.name)
+def _gap(judged: _Judged, entry: Summary) -> str:
+    """Return how far the best model is from another, and in the same breath if that is not significant."""
+    measure, outcome, found = judged.measure, judged.outcome(entry), judged.found.get(entry.arm)
+    score = f"{entry.arm} ({measure.short(entry)})"
+    if outcome == IDENTICAL:
+        return f"identical to {entry.arm} on every common {judged.of}"
+    if outcome == WORSE:
+        return f"yet {score} is significantly better {judged.of} by {judged.of}"
+    if measure.value(entry) != measure.value(judged.best) and outcome in (NOT_DISTINGUISHABLE, NO_CLAIM):
+        lost = f", which counts lost runs: {found.lost}" if found is not None and found.lost else ""
+        return f"not significantly {measure.side} {score}{lost}"
+    untested = " (not tested)" if outcome is None and judged.exact else ""
+    return f"{measure.gap(judged.best, entry)}{untested}"
 
-    def shown(own: Sequence[tuple[Summary, Claim]]) -> str:
-        return listed([f"{entry.arm} ({measure.text(entry)}; {p_in_words(claim)})" for entry, claim in own])
 
-    def having(outcome: str) -> list[tuple[Summary, Claim]]:
-        return [(entry, claim) for entry, claim in modelled if claim.outcome == outcome]
-
+def _status(judged: _Judged, conclusions: Conclusions) -> str:
+    """Return which models the best one is significantly better than, or why that was not tested."""
+    seeds, needed = judged.seeds, conclusions.significance.seeds_needed
+    of, s = judged.of, "s" * (judged.seeds != 1)
+    more = f"a distribution-free test needs {needed}"
+    if of == "seed":
+        more += f": --seeds {needed}"
+    if judged.having(TOO_FEW) and all(judged.outcome(entry) in (TOO_FEW, IDENTICAL, None) for entry in judged.others):
+        if seeds < FEWEST_SEEDS and of == "seed" and judged.measure.statistic == "mean":
+            more = f"a test needs {FEWEST_SEEDS}, {more}"
+        return f"Pilot: {seeds} {of}{s}; {more}."
     parts: list[str] = []
-    same = [(entry, claim) for entry, claim in having(NOT_DISTINGUISHABLE) if claim.same]
-    tied = [(entry, claim) for entry, claim in having(NOT_DISTINGUISHABLE) if not claim.same]
+    methods: list[str] = []
+    if judged.by_welch():
+        methods.append("Welch's test, Holm" if len(conclusions.comparisons) > 1 else "Welch's test")
+    if any(found.outcome not in (TOO_FEW, IDENTICAL) for found in judged.exact.values()):
+        methods.append(_exact_test(conclusions))
+    how = f" ({'; '.join(methods)})" if methods else ""
+    if better := judged.having(BETTER):
+        parts.append(f"Significant{how}: better than {_names(better)}.")
+        how = ""
+    if worse := judged.having(WORSE):
+        parts.append(f"{_names(worse)} {'is' if len(worse) == 1 else 'are'} significantly better{how}.")
+        how = ""
+    level = judged.having(NOT_DISTINGUISHABLE)
+    same = [entry for entry in level if (claim := judged.welch(entry)) is not None and claim.same]
+    if level := [entry for entry in level if entry not in same]:
+        parts.append(f"Not significant{how} against {_names(level)}.")
+        how = ""
     if same:
-        within = margin_in_words(same[0][1], ratio=ratio)
-        parts.append(f"the same within {within} as {_names([entry for entry, _ in same])}")
-    if tied:
-        parts.append(f"not told apart from {shown(tied)}")
-    if worse := having(WORSE):
-        parts.append(f"yet behind {shown(worse)}")
-    if better := having(BETTER):
-        (nearest, claim), *rest = better
-        gap, evidence = size_of(claim, ratio=ratio, direction=direction, confidence=measure.confidence)
-        than = "than " if ratio else ""
-        further = f" and ahead of {_names([entry for entry, _ in rest])}" if rest else ""
-        shown_size = f"{gap} {than}{nearest.arm} ({measure.text(nearest)}; {evidence}){further}"
-        parts.append(f"{'but ' if parts else ''}{shown_size}")
-    if lost := having(NO_CLAIM):
-        parts.append(f"not claimed to be ahead of {shown(lost)}: {listed(sorted({str(c.lost) for _, c in lost}))}")
-    corrected = " with Holm's correction" if len(modelled) > 1 else ""
-    # how many seeds an exact test takes is in the first sentence of the evidence
-    parts.append(f"retrained on these texts, by Welch's test{corrected}, which assumes roughly normal {judged.of}s")
-    return parts
+        parts.append(f"The same within {_margin(judged, same[0])}{how}: {_names(same)}.")
+    for entry in judged.having(NO_CLAIM):
+        parts.append(f"Not significant against {entry.arm}: {judged.found[entry.arm].lost}.")
+    if identical := judged.having(IDENTICAL):
+        parts.append(f"Identical on every common {of}: {_names(identical)}.")
+    if few := judged.having(TOO_FEW):
+        parts.append(f"Too few {of}s against {_names(few)}.")
+    if untested := judged.having(None):
+        parts.append(f"Not tested against {_names(untested)}.")
+    if judged.by_welch() and seeds < (needed or 0):
+        parts.append(f"{seeds} {of}{s}; {more}.")
+    return " ".join(parts)
 
 
-def _with_p(entries: Sequence[tuple[Summary, Comparison]], measure: _Measure) -> str:
-    return listed([f"{entry.arm} ({measure.text(entry)}; {p_in_words(found)})" for entry, found in entries])
+def _margin(judged: _Judged, entry: Summary) -> str:
+    claim = judged.welch(entry)
+    return "" if claim is None else margin_in_words(claim, ratio=judged.measure.quality.key == "perplexity")
+
+
+def _exact_test(conclusions: Conclusions) -> str:
+    """Return the short name of the exact test and of its correction: "exact sign-flip test, closed testing"."""
+    said = conclusions.significance
+    correction = {"Holm's method": "Holm"}.get(said.correction or "", said.correction or "")
+    return ", ".join(part for part in (str(said.test).split(" of ")[0], correction) if part and "none" not in part)
+
+
+def unequal_sizes(results: Results, best: str) -> str:
+    """Return a sentence where the numbers of parameters differ, though nothing or another budget was matched."""
+    totals = {arm.name: arm.total_parameters for arm in results.arms}
+    known = {name: total for name, total in totals.items() if total}
+    if len(known) < 2 or max(known.values()) <= (1 + UNEQUAL) * min(known.values()):
+        return ""
+    most, least = max(known, key=known.__getitem__), min(known, key=known.__getitem__)
+
+    def more(name: str) -> str:
+        return f"{in_percent(100 * (known[name] / known[least] - 1))} more parameters than {least}"
+
+    large = best != most and known.get(best, 0) > (1 + UNEQUAL) * known[least]
+    own = f"; {best} has {more(best)}" if large else ""
+    match = "none" if results.budget is None else results.budget.match
+    begin = "Budgets not matched" if match == "none" else "Parameters not matched"
+    return f"{begin}: {most} has {more(most)}{own}."
+
+
+def _numbers(judged: _Judged, unit: Unit) -> str:
+    """Return the best model against the next one with its interval, and the p-values against all others."""
+    measure, best, nearest = judged.measure, judged.best, judged.others[0]
+    shown = f"{best.arm} {measure.text(best)}, {nearest.arm} {measure.text(nearest)}"
+    if "±" in shown:
+        shown += f" (mean ± standard deviation over the {judged.of}s)"
+    found = judged.found.get(nearest.arm)
+    if found is not None and found.difference is not None and found.outcome != IDENTICAL:
+        size, tested = in_parts(found, unit)
+        interval = f"{100 * measure.confidence:.3g}% interval " * tested.startswith("[")
+        shown += f"; difference {size} ({interval}{f'{tested}, ' if tested else ''}n = {found.n})"
+    p = [
+        f"{entry.arm} {p_in_words(judged.found[entry.arm]).removeprefix('p ').removeprefix('= ')}"
+        for entry in judged.others[1:]
+        if judged.outcome(entry) not in (None, TOO_FEW, IDENTICAL) and p_in_words(judged.found[entry.arm])
+    ]
+    return f"{shown}.{f' p against the others: {listed(p)}.' if p else ''}"
+
+
+def _about_welch(judged: _Judged) -> str:
+    if not judged.by_welch():
+        return ""
+    corrected = " with Holm's correction" if len(judged.found) > 1 else ""
+    return f"Welch's test{corrected} is about training again on these texts and assumes roughly normal {judged.of}s."
 
 
 def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
-    """Return the outcomes against the baseline, if the family is not all pairs and the best arm is not the baseline."""
+    """Return the outcomes against the baseline, if the family is not all pairs and the best model is not it."""
     baselines = {entry.against for entry in comparisons}
     if len(comparisons) < 2 or len(baselines) > 1 or best in baselines:
         return ""
     found: dict[str, list[str]] = {}
-    for entry in comparisons:
-        found.setdefault(entry.outcome, []).append(entry.arm)
-    if set(found) <= {TOO_FEW}:
+    for entry in map(by_welch, comparisons):
+        found.setdefault(outcome_in_words(entry), []).append(entry.arm)
+    if all(by_welch(entry).outcome == TOO_FEW for entry in comparisons):
         return ""
     each = "; ".join(f"{outcome}: {listed(arms)}" for outcome, arms in found.items())
-    return f"Against the baseline {baselines.pop()}: {each}. Between the other arms nothing was tested."
+    return f"Against the baseline {baselines.pop()}: {each}. Other pairs were not tested."
 
 
 def _description(judged: _Judged) -> str:
-    """Return a description of the ranges for few seeds, if nothing can be claimed."""
+    """Return a description of the ranges for few seeds, where nothing can be tested."""
     best, measure, of = judged.best, judged.measure, judged.of
-    too_few = [entry for entry, found in judged.having(TOO_FEW) if found.retrained is None]
+    too_few = judged.having(TOO_FEW)
     if not too_few:
         return ""
     fewest = min(entry.columns[measure.quality.key].n for entry in [best, *judged.others])
     if fewest < SEEDS_FOR_A_SPREAD:
         seeds = f"one {of}" if fewest == 1 else f"{fewest} {of}s"
-        return f"With {seeds} per arm there is no spread to judge by: at least {SEEDS_FOR_A_SPREAD} are needed."
+        return f"With {seeds} per model there is no spread to judge by: at least {SEEDS_FOR_A_SPREAD} are needed."
     near = [entry for entry in too_few if measure.overlap(best, entry)]
     apart = [entry for entry in too_few if entry not in near]
+    ranges = "mean ± 1 standard deviation" if measure.statistic == "mean" else f"lowest to highest {of}"
     said = [
-        *([f"of {best.arm} and {_names(near)} overlap"] if near else []),
-        *([f"of {best.arm} and {_names(apart)} do not overlap"] if apart else []),
+        *([f"{best.arm} overlaps with {_names(near)}"] if near else []),
+        *([f"{best.arm} does not overlap with {_names(apart)}"] if apart else []),
     ]
-    ranges = f"from the lowest to the highest {of}"
-    if measure.statistic != "median":
-        ranges = f"mean plus and minus one sample standard deviation over the {of}s"
-    return f"As a description, not a claim: the ranges, {ranges}, {', those '.join(said)}."
+    return f"Ranges ({ranges}): {'; '.join(said)}."
 
 
 def _lost(results: Results) -> str:
@@ -319,7 +411,7 @@ def _unfinished(results: Results) -> str:
     done, planned = len(results.rows), results.planned.runs
     lost = Counter(run.arm for run in results.failed if run.stage == "seeds")
     if not lost and results.merged_from:
-        return f"Not every arm was trained on every seed or fold: {done} of {planned} runs are there."
+        return f"Not every model was trained on every seed or fold: {done} of {planned} runs are there."
     finished = f"Only {done} of {planned} runs have finished"
     if waiting_runs(results):
         # with a grid, the runs that count may be there while those with other learning rates are not

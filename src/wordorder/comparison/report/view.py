@@ -10,15 +10,17 @@ from statistics import fmean, median, stdev
 from wordorder.comparison.quality import loss_unit, quality_of
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
 from wordorder.comparison.report.differences import (
+    Unit,
     against,
+    by_welch,
     difference_title,
+    in_parts,
     in_short,
-    outcome_in_words,
-    percent,
-    places_of,
+    nats,
     references,
+    unit_of,
 )
-from wordorder.comparison.report.numbers import MISSING, with_spread
+from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.table import columns
 from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, Results
 from wordorder.comparison.statistics.summary import mean_and_spread, spread
@@ -66,27 +68,41 @@ def view_of(results: Results) -> dict[str, object]:
 
 
 def _differences(results: Results) -> dict[str, object]:
-    found = references(results)
+    found, unit = references(results), unit_of(results)
     return {
         "title": difference_title(results),
+        "nats_title": f"Difference in ln({quality_of(results).name}) (nats)" if unit.percent else None,
+        "percent": unit.percent,
+        "more_is_better": unit.higher_is_better,
         "references": found,
         "rows": {
-            reference: [_difference(entry, places_of(results)) for entry in against(results, reference).values()]
-            for reference in found
+            reference: [_difference(entry, unit) for entry in by_effect(results, reference)] for reference in found
         },
     }
 
 
-def _difference(entry: Comparison, places: int) -> dict[str, object]:
+def by_effect(results: Results, reference: str) -> list[Comparison]:
+    """Return the comparisons with one model, the best first; by Welch's test where seeds are too few for an exact one.
+
+    A model without a difference comes last.
+    """
+    entries = [by_welch(entry) for entry in against(results, reference).values()]
+    return sorted(entries, key=lambda entry: -math.inf if entry.difference is None else entry.difference, reverse=True)
+
+
+def _difference(entry: Comparison, unit: Unit) -> dict[str, object]:
+    sign = 1 if unit.higher_is_better and not unit.percent else -1  # as the metric: a lower perplexity is below zero
+    value, low, high = (None if end is None else sign * end for end in (entry.difference, entry.low, entry.high))
+    low, high = (low, high) if sign > 0 else (high, low)
     return {
         "arm": entry.arm,
-        "difference": entry.difference,
-        "low": entry.low,
-        "high": entry.high,
+        "difference": value,
+        "low": low,
+        "high": high,
         "outcome": entry.outcome,
-        "words": outcome_in_words(entry),
-        "short": in_short(entry, places),
-        "percent": None if percent(entry) == MISSING else percent(entry),
+        "words": in_parts(entry, unit)[0],
+        "short": in_short(entry, unit),
+        "nats": nats(entry.difference) if unit.percent else None,
     }
 
 

@@ -51,10 +51,10 @@ from wordorder.comparison.statistics.summary import (
 from wordorder.tasks import TASKS
 
 LOST_RULE = (
-    "Exact tests rank a lost run below every other; by the others no arm is called better than one that lost a smaller "
-    "share of its runs."
+    "Exact tests rank a lost run below every other; by the other tests no model is called better than one that lost a "
+    "smaller share of its runs."
 )
-LOST_RULE_OF_FOLDS = "No arm is called better than one that lost a smaller share of its runs."
+LOST_RULE_OF_FOLDS = "No model is called better than one that lost a smaller share of its runs."
 SEEDS_TO_RANK = 3
 """Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
@@ -166,10 +166,42 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
         beside = {kind: own[names] for kind, own in claims.items() if names in own}
         comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
     significance = _significance(results, comparisons, family, correction, level, scale)
-    rule = LOST_RULE_OF_FOLDS if repeats(results)[0] == "fold" else LOST_RULE
-    told = [significance.sentence, _without_number(results, runs, scale), rule if lost and comparisons else ""]
-    sentence = " ".join(part for part in told if part)
+    sentence = tests_in_words(results, comparisons, significance)
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
+
+
+def tests_in_words(results: Results, comparisons: Sequence[Comparison], significance: Significance) -> str:
+    """Explain how the differences were tested, and the limits of the p-values."""
+    of, rule = repeats(results)[0], LOST_RULE
+    if of == "fold":
+        rule = LOST_RULE_OF_FOLDS
+    parts = (
+        _test_in_words(comparisons, significance, of),
+        *_cautions(results, comparisons, of),
+        _without_number(results, scale_of(results)),
+        rule if lost_runs(results) and comparisons else "",
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _test_in_words(comparisons: Sequence[Comparison], significance: Significance, of: str) -> str:
+    """Return the exact test, its level, its correction and the runs that it needs."""
+    if not comparisons:
+        return ""
+    count, seeds, baselines = len(comparisons), significance.seeds or 0, {entry.against for entry in comparisons}
+    test, at = significance.test, f"{100 * (significance.level or 0.05):.3g}%"
+    needs = f"It needs at least {significance.seeds_needed} {of}s."
+    family = f"every other model against {baselines.pop()}" if len(baselines) == 1 else "all pairs of models"
+    if any(entry.outcome != TOO_FEW for entry in comparisons):
+        corrected = f", corrected for {family} ({count}) by {significance.correction}" if count > 1 else ""
+        return f"Significant: at the {at} level, by an {test}{corrected}. {needs}"
+    paired = any(entry.paired for entry in comparisons)
+    least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
+    before = f" before the correction for {family} ({count})" if count > 1 else ""
+    return (
+        f"{seeds} {of}{'s are' if seeds != 1 else ' is'} too few for the {test}: its p-value cannot be below "
+        f"{least:.3g}{before}, and significant is at the {at} level. {needs}"
+    )
 
 
 def _claims(
@@ -411,7 +443,7 @@ def _significance(
     level: float,
     scale: Scale,
 ) -> Significance:
-    count, of = len(comparisons), repeats(results)[0]
+    of = repeats(results)[0]
     paired = any(entry.paired for entry in comparisons) or (not comparisons and scale.paired)
     seeds = max((entry.n or 0 for entry in comparisons), default=0)
     needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
@@ -420,19 +452,6 @@ def _significance(
         effect = f"rank correlation of {'matched pairs' if paired else 'groups'}"
     else:
         effect = f"Hedges' g of {'paired differences' if paired else 'two groups'}"
-    at = f"{100 * level:.3g}%"
-    if not comparisons:
-        sentence = ""
-    elif any(entry.outcome != TOO_FEW for entry in comparisons):
-        corrected = f", corrected for {family.name} ({count}) by {correction.name}" if count > 1 else ""
-        sentence = f"Claims are at the {at} level, by an {test}{corrected}; they take at least {needed} {of}s."
-    else:
-        least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
-        before = f" before the correction for {family.name} ({count})" if count > 1 else ""
-        sentence = (
-            f"With {seeds} {of}{'s' * (seeds != 1)} no exact claim at the {at} level is possible: the {test} gives no "
-            f"p-value below {least:.3g}{before}. It takes at least {needed} {of}s."
-        )
     return Significance(
         test=test,
         correction=correction.name,
@@ -441,7 +460,6 @@ def _significance(
         level=level,
         seeds=seeds,
         seeds_needed=needed,
-        sentence=" ".join(part for part in (sentence, *_cautions(results, comparisons, of)) if part),
     )
 
 
@@ -454,9 +472,12 @@ def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
     return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
 
 
-def _without_number(results: Results, runs: Mapping[str, Rows], scale: Scale) -> str:
+def _without_number(results: Results, scale: Scale) -> str:
     """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
-    lost = {arm: (len(rows) - len(runs.get(arm, ())), len(rows)) for arm, rows in by_run(results).items()}
+    lost = {
+        arm: (sum(scale.value(row) is None for row in rows.values()), len(rows))
+        for arm, rows in by_run(results).items()
+    }
     listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
     if not listed:
         return ""
@@ -471,7 +492,7 @@ def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> l
         return []
     found: list[str] = []
     if any(not entry.paired for entry in comparisons) and any(entry.paired for entry in comparisons):
-        found.append(f"Arms without a common {of} are compared as independent groups.")
+        found.append(f"Models without a common {of} are compared as independent groups.")
     if results.optimistic:
         found.append(
             "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "

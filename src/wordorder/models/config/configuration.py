@@ -17,6 +17,7 @@ from wordorder.encodings import (
     Use,
     WithMemory,
     build_encoding,
+    canonical_name,
     names_of,
     options_of,
     registered_encodings,
@@ -76,8 +77,9 @@ class WordOrderConfig(PreTrainedConfig):
         bos_token_id: kept for the tokeniser's sake, as are eos, sep and mask ids.
         cls_token_id: that of [CLS] where texts begin with it, None where they do not. TUPE in an encoder then unties
             [CLS] (``cls="position-0"``) unless encoding_options say otherwise.
-        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers: such names separated by
-            "," ("rope,rope,rope,none", or "rope*3,none"), repeated over the layers of each half of the network.
+        encoding: a name of the catalogue in any letter case, several joined by "+", or a pattern over the layers: such
+            names separated by "," ("rope,rope,rope,none", or "rope*3,none"), repeated over the layers of each half of
+            the network.
         encoding_options: options of the encoding; nested by name for several.
         norm: "layer" or "rms".
         norm_placement: "pre" or "post".
@@ -140,6 +142,8 @@ class WordOrderConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
         # a saved model's entries on encodings outside the catalogue; set again from what is registered here
+        if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            self.encoding = canonical_name(self.encoding)
         trained_with, source_faults = own_sources(kwargs.pop("own_encodings", None))
         known = {f.name for f in dataclasses.fields(self)}
         allowed = set(_FROM_TRANSFORMERS)

@@ -91,12 +91,19 @@ def read_config(folder: Path) -> dict[str, object]:
     return cast("dict[str, Any]", settings)
 
 
+def no_model(folder: Path) -> str:
+    """Return the fault of a folder without config.json: it is not there, or holds something else."""
+    if not folder.exists():
+        return f"{folder}: there is no such folder; name the folder model/ of a run"
+    return f"{folder}: holds no model (no config.json); name the folder model/ of a run"
+
+
 def read_model(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the content of a saved model's config.json, and the class that it names, "" where it names none."""
     try:
         settings = cast("dict[str, Any]", read_config(folder))
     except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
+        raise BadInput(no_model(folder)) from None
     listed = settings.get("architectures")
     name = cast("list[object]", listed)[0] if isinstance(listed, list) and listed else None
     return settings, name if isinstance(name, str) else ""

@@ -45,6 +45,15 @@ def _counted(folds: object) -> object:
     return tuple(range(folds))
 
 
+def _first(seeds: object) -> object:
+    """Expand a number of seeds."""
+    if type(seeds) is not int:
+        return seeds
+    if not 1 <= seeds <= MOST_RUNS:
+        raise BadInput(f"compare.seeds: must be at least 1 and at most {MOST_RUNS:,}, or a list of seeds, got {seeds}")
+    return tuple(range(seeds))
+
+
 def _listed(seeds: object) -> object:
     return (seeds,) if type(seeds) is int else seeds
 
@@ -89,9 +98,20 @@ class CompareConfig(Section):
         "when you like: the same command goes on"
     }
 
-    seeds: Annotated[Several[Seed], MinLen(1), AfterValidator(_different)] = (0, 1, 2)
-    """Seeds that each arm is trained on, once each: they decide the weights, the order of the batches and the training
-    masks. With `folds` and no seeds, the only seed is 0: the spread is then that over the folds."""
+    title: str = ""
+    """Title of the report; empty: the recipe's name."""
+    notes: str = ""
+    """Text below the report's title: what is compared, and why."""
+    seeds: Annotated[
+        Several[Seed],
+        BeforeValidator(_first),
+        MinLen(1),
+        AfterValidator(_different),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
+    ] = (0, 1, 2)
+    """Seeds that each arm is trained on, once each; a number n means 0 to n - 1. They decide the weights, the order
+    of the batches and the training masks. With `folds` and no seeds, the only seed is 0: the spread is then that over
+    the folds."""
     folds: Folds = ()
     """Folds of `data.folds` that each arm is trained on, once with each seed; a number n means 0 to n - 1. A fold
     decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
@@ -216,6 +236,11 @@ def _arms(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[ArmConfig, ...], 
                 overrides |= {f"{key}.{inner}": item for inner, item in cast(dict[str, Any], value).items()}
             else:
                 overrides[key] = value
+        encoding = overrides.get("model.encoding")
+        if isinstance(encoding, str) and re.search("[A-Z_]", encoding):  # torch is not loaded for names as they are
+            from wordorder.encodings import canonical_name
+
+            overrides["model.encoding"] = canonical_name(encoding)
         bad = [key for key in overrides if key.partition(".")[0] not in SECTIONS or "." not in key]
         faults += [f"arm {name!r}: {unknown_name('arm', key.partition('.')[0], SECTIONS)}" for key in bad]
         if not bad:

@@ -202,7 +202,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
     except ValueError as error:
-        raise BadInput(f"{path}: is not valid TOML: {one_line(error)}") from None
+        remedy = (
+            "" if path.suffix == ".toml" else f"; if it is your data, write wordorder init --data {path} --task TASK"
+        )
+        raise BadInput(f"{path}: is not valid TOML: {one_line(error)}{remedy}") from None
 
 
 def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:

@@ -77,6 +77,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         faults += _too_long(config, length, "data.length") if config is not None and type(length) is int else []
     if faults or data is None or tokenizer is None or "model" not in tables:
         return None, faults
+    from wordorder.encodings import canonical_name
     from wordorder.models import FOLLOWED, filled_fields
 
     model = dict(tables["model"])
@@ -84,6 +85,8 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     # A saved model says itself what follows from its sizes, and an arm may change what others follow from.
     following = pretrained is None and not FOLLOWED & _changed_by_arms(tables.get("compare", {}))
     model = filled_fields(network, model, following=following)
+    if "encoding" in model:
+        model["encoding"] = canonical_name(str(model["encoding"]))
     return {
         "data": data,
         "tokenizer": tokenizer,

@@ -163,10 +163,9 @@ class TrainingSettings(Section):
     learning_rate: Annotated[float, Gt(0)] = 5e-5
     """The peak learning rate."""
     encoding_learning_rate: Positive | None = None
-    """Learning rate of the encoding's own parameters, as a multiple of learning_rate: tables of positions, biases,
-    projections of positions, frequencies, and in real networks complex-order's projection to real channels. A bias that
-    enters scores may need another step than a weight of the network; 1 where nothing is said. Encodings without
-    parameters are not changed by it."""
+    """Learning rate of the encoding's own parameters, as a multiple of learning_rate: position tables, biases,
+    projections of positions, frequencies, and in real networks complex-order's projection to real channels. Default:
+    1."""
     lr_scheduler_type: Annotated[str, AfterValidator(_schedule)] = "linear"
     """How the rate changes with the steps: one of transformers' schedules, such as linear, cosine, constant,
     inverse_sqrt, warmup_stable_decay."""

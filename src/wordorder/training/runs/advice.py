@@ -1,6 +1,8 @@
 """Advice on labels and settings that are valid but probably not intended, or hard to train with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from typing import Any
 
 from wordorder.data import PreparedData, TextStream
 from wordorder.data.examples.datasets import LabelledExamples
@@ -9,7 +11,29 @@ from wordorder.tasks import TASKS
 from wordorder.training.recipe.recipe import Recipe
 
 _SMALL, _LARGE = 0.05, 5.0  # limits for mean and standard deviation of labels
+FEW = 20
+"""Examples of a split below which its scores are called mostly chance."""
 _MANY = 20  # classes that are whole numbers
+
+
+def few_examples(counts: Mapping[str, int]) -> str | None:
+    """Return advice where validation or test have so few examples that their scores are mostly chance.
+
+    Args:
+        counts: split -> examples; train is passed over, and a split that the recipe goes without.
+    """
+    few = {name: n for name, n in counts.items() if name in ("validation", "test") and 0 < n < FEW}
+    if not few:
+        return None
+    said = " and ".join(f"the {name} split has {n:,} example{'' if n == 1 else 's'}" for name, n in few.items())
+    options = " and ".join(f"data.{name}_fraction" for name in few)
+    return f"{said}, fewer than {FEW}: scores on so few are mostly chance; give more text, or raise {options}"
+
+
+def examples_in(statistics: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of examples of validation and test in the statistics of prepared data."""
+    held_out = {name: statistics.get(name, {}).get("segments") for name in ("validation", "test")}
+    return {name: count for name, count in held_out.items() if count is not None}
 
 
 def advice_on(recipe: Recipe, prepared: PreparedData, examples: int) -> Iterator[str]:

@@ -99,8 +99,11 @@ def _run(
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
     _check_metric(recipe, prepared)
+    from wordorder.training.runs.advice import examples_in, few_examples
     from wordorder.training.runs.fit import train_and_test
 
+    if progress is True and (few := few_examples(examples_in(prepared.statistics))):  # a comparison says it itself
+        _say(progress, folder, few)
     start = _start(folder, progress) if resume else None
     try:
         return train_and_test(recipe, prepared, folder, start=start, shown=progress)
@@ -154,6 +157,11 @@ def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
         return  # nothing is written
     if not _is_ours(folder):
         found = sorted(path.name for path in folder.iterdir())
+        if "results.json" in found:
+            raise BadInput(
+                f"training.output_dir: {str(folder)!r} holds a comparison; go on with it by wordorder compare, or name"
+                " another folder for the run by --output-dir FOLDER"
+            )
         raise BadInput(
             f"training.output_dir: {str(folder)!r} is not empty and holds no run ({', '.join(found[:4])}"
             f"{', ...' * (len(found) > 4)}), so nothing is written into it; name another folder by"

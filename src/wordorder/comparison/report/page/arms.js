@@ -1,4 +1,4 @@
-// Which arms are shown: buttons beside every figure and a filter by name, one state for the whole page.
+// Which models are shown: one bar of buttons and a filter by name, for the whole page.
 const hidden = new Set();
 let wanted = "";
 const matches = (name) => name.toLowerCase().includes(wanted);
@@ -42,6 +42,16 @@ function showArms() {
   for (const part of document.querySelectorAll("tr[data-arm], figure[data-arm], .matrix [data-arm]"))
     part.hidden = !shown(part.dataset.arm) || (part.dataset.against !== undefined && !shown(part.dataset.against));
   for (const note of document.querySelectorAll(".none-shown")) note.hidden = count > 0;
-  tell("arms-status", count === all ? "" : `${count} of ${all} arms shown`);
+  tell("arms-status", count === all ? "" : `${count} of ${all} models shown`);
   drawAll();
 }
+
+// Columns beyond the first few are shown on demand; a page without scripts has them all.
+const moreColumns = document.getElementById("more-columns"), resultsTable = document.getElementById("results-table");
+const showColumns = () => resultsTable.classList.toggle("few", !moreColumns.checked);
+moreColumns.closest(".controls").hidden = !resultsTable.querySelector(".more");
+moreColumns.addEventListener("change", showColumns);
+showColumns();
+
+// On paper nothing can be unfolded, and how the differences were tested belongs to the result.
+addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details.method, details.caption")) part.open = true; });

@@ -19,7 +19,7 @@ function drawAxes({ drawing, width, height }, margin, x, y, xTitle, options = {}
   for (const tick of x.ticks) add(drawing,
     options.grid ? element("line", { class: "grid", x1: x(tick), x2: x(tick), y1: margin.top, y2: bottom }) : null,
     element("line", { class: "axis", x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 5 }),
-    element("text", { x: x(tick), y: bottom + 19, "text-anchor": "middle" }, tickLabel(tick)));
+    element("text", { x: x(tick), y: bottom + 19, "text-anchor": "middle" }, (options.label || tickLabel)(tick)));
   const middle = (margin.left + right) / 2;
   // A long title on a phone: centred on the whole drawing, in two lines where one does not do.
   const lines = wrapped(xTitle, width / 7.6);

@@ -1,11 +1,11 @@
-// Shared by the figures: the data, small drawing functions, and which arms are shown.
+// Shared by the figures: the data, small drawing functions, and which models are shown.
 const view = JSON.parse(document.getElementById("view-json").textContent);
 const armOf = new Map(view.arms.map((arm) => [arm.name, arm]));
 const redraw = [];
 const dashes = ["", "7 4", "2 4"];
 
 function element(tag, attributes = {}, ...children) {
-  const inSvg = ["svg", "g", "path", "line", "text", "circle", "rect", "title", "polygon"].includes(tag);
+  const inSvg = ["svg", "g", "path", "line", "text", "circle", "rect", "title", "tspan", "polygon"].includes(tag);
   const node = inSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined) node.setAttribute(name, value);
   return add(node, ...children);

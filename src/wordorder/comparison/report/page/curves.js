@@ -21,7 +21,7 @@ if (curvesBox) {
     const canvas = canvasOf(curvesBox, width < 560 ? 300 : 420, view.curve_label);
     const { drawing, height } = canvas;
     plot = null;
-    if (!series.length) return sayNothing(canvas, "No arm is shown.");
+    if (!series.length) return sayNothing(canvas, "No model is shown.");
     const all = series.flatMap((own) => own.points);
     const floor = logY.checked ? Math.min(...all.map((point) => point.mean)) * 0.5 : -Infinity;
     let low = Math.min(...all.map((point) => Math.max(point.mean - bandOf(point), floor)));
@@ -29,17 +29,17 @@ if (curvesBox) {
     const logarithmic = logY.checked && low > 0;
     [low, high] = withRoom(low, high, 0.04, logarithmic);
     const steps = all.map((point) => point.step), right = width - margin.right;
-    const x = scale([Math.min(...steps), Math.max(...steps)], [margin.left, right], logX.checked, width < 560 ? 4 : 8);
+    const x = scale([logX.checked ? Math.min(...steps) : 0, Math.max(...steps)], [margin.left, right], logX.checked, width < 560 ? 4 : 8);
     const y = scale([low, high], [height - margin.bottom, margin.top], logarithmic, 6);
     drawAxes(canvas, margin, x, y, "Training step");
-    for (const target of view.targets.filter((own) => own.value > low && own.value < high)) drawing.append(
-      element("line", { class: "target", x1: margin.left, x2: right, y1: y(target.value), y2: y(target.value) }),
-      element("text", { class: "halo", x: margin.left + 6, y: y(target.value) - 6 }, `lowest loss of ${target.baseline}`));
+    const targets = view.targets.filter((own) => own.value > low && own.value < high);
+    for (const target of targets) drawing.append(element("line", { class: "target", x1: margin.left, x2: right, y1: y(target.value), y2: y(target.value) }));
+    // what the dotted line is stands above the figure, where no marker is
+    if (targets.length) drawing.append(element("text", { x: width, y: 13, "text-anchor": "end" }, `···· lowest loss of ${targets.map((own) => own.baseline).join(", ")}`));
     for (const { arm, points } of series) drawSeries(drawing, arm, points, x, y, low, Math.max(1, Math.ceil(points.length / 6)));
     for (const mark of view.reached.filter((own) => shown(own.arm) && own.steps >= x.low && own.steps <= x.high && own.value > low && own.value < high)) {
       const arm = armOf.get(mark.arm);
       const group = element("g", { class: `reached c${arm.colour}`, "data-arm": arm.name },
-        element("line", { x1: x(mark.steps), x2: x(mark.steps), y1: y(mark.value), y2: height - margin.bottom }),
         element("circle", { cx: x(mark.steps), cy: y(mark.value), r: 4 }));
       group.append(element("title", {}, `${arm.name} is there after ${Math.round(mark.steps).toLocaleString("en")} steps`));
       drawing.append(group);

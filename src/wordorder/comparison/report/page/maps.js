@@ -1,5 +1,5 @@
 // Figures 3 on: position-correlation maps, one canvas per head and part, on a palette centred on zero.
-const centered = document.getElementById("center-rows"), ownScale = document.getElementById("own-scale");
+const centered = document.getElementById("center-rows"), oneScale = document.getElementById("one-scale");
 const partTitles = { absolute: "Absolute part", relative: "Relative part", sum: "Sum" };
 
 function paletteColour(share) {
@@ -29,12 +29,14 @@ function largest(values) {
 function drawMaps(figure) {
   const arm = figure.dataset.arm, parts = view.correlations[arm], colour = paletteColour();
   const maps = Object.entries(parts).filter(([part]) => part !== "sum" || parts.relative).map(([part, heads]) => ({ part, heads: heads.map(prepared) }));
-  const shared = Math.max(...maps.flatMap(({ heads }) => heads.map(largest)));
+  // A row of maps, one part over all heads, has a scale of its own: the absolute part would leave the relative one grey.
+  const limits = maps.map(({ heads }) => Math.max(...heads.map(largest))), shared = Math.max(...limits);
   const title = (part) => (part === "absolute" && !parts.relative ? "Absolute part, which is the sum" : partTitles[part] || part);
   const grid = figure.querySelector(".map-grid"), readout = figure.querySelector(".readout");
-  grid.replaceChildren(...maps.map(({ part, heads }) => {
+  grid.replaceChildren(...maps.map(({ part, heads }, place) => {
+    const limit = oneScale.checked ? shared : limits[place];
     const row = element("div", { class: heads.length <= 4 ? "map-row few" : "map-row" }, ...heads.map((values, head) => {
-      const size = values.length, limit = ownScale.checked ? largest(values) : shared;
+      const size = values.length;
       const canvas = element("canvas", { width: size, height: size, role: "img",
         "aria-label": `${arm}, ${partTitles[part] || part}, head ${head + 1}: ${size} by ${size} positions, values within ${number(limit, 3)} of zero` });
       const context = canvas.getContext("2d"), image = context.createImageData(size, size);
@@ -47,10 +49,10 @@ function drawMaps(figure) {
         const numbers = maps.map((own) => `${own.part} ${number(own.heads[head][i][j], 3)}`).join(", ");
         readout.textContent = `Head ${head + 1}, query ${i}, key ${j} (distance ${j - i}): ${numbers}`;
       });
-      const scaleText = ownScale.checked ? ` · ±${number(limit, 2)}` : "";
-      return element("div", { class: "map-cell" }, canvas, `head ${head + 1}${scaleText}`);
+      const axis = (words, ...classes) => element("div", { class: classes.join(" ") }, element("span", {}, "0"), element("span", {}, words), element("span", {}, String(size - 1)));
+      return element("div", { class: "map-cell" }, axis("query →", "map-axis", "map-query"), canvas, axis("key →", "map-axis"), element("span", {}, `head ${head + 1}`));
     }));
-    return element("div", { class: "map-part" }, element("h4", {}, title(part)), row);
+    return element("div", { class: "map-part" }, element("h4", {}, `${title(part)} · ±${number(limit, 2)}`), row);
   }));
   drawMapLegend(figure.querySelector(".map-legend"), colour, shared);
 }
@@ -60,15 +62,15 @@ function drawMapLegend(box, colour, limit) {
   const context = bar.getContext("2d"), image = context.createImageData(129, 1);
   for (let i = 0; i < 129; i++) image.data.set([...colour(i / 64 - 1), 255], 4 * i);
   context.putImageData(image, 0, 0);
-  const end = ownScale.checked ? "the map's largest" : number(limit, 3);
-  box.replaceChildren(element("span", {}, `−${end}`), bar, element("span", {}, `+${end}`), element("span", {}, "added to the attention score: red draws attention, blue repels it"));
+  const ends = oneScale.checked ? [`−${number(limit, 3)}`, `+${number(limit, 3)}`] : ["− the row's largest", "+ the row's largest"];
+  box.replaceChildren(element("span", {}, ends[0]), bar, element("span", {}, ends[1]), element("span", {}, "added to the attention score: red draws attention, blue repels it"));
 }
 
 const mapFigures = [...document.querySelectorAll("figure.maps")];
 if (mapFigures.length) {
   const draw = () => mapFigures.forEach(drawMaps);
   centered.addEventListener("change", draw);
-  ownScale.addEventListener("change", draw);
+  oneScale.addEventListener("change", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   draw();
 }

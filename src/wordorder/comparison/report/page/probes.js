@@ -22,7 +22,7 @@ for (const probe of view.probes) {
     const ends = (sign) => all.map((point) => point.mean + sign * bandOf(point));
     const logarithmic = probe.log_value && all.every((point) => point.mean > 0);
     const canvas = canvasOf(box, narrow ? 300 : 360, titled([better, logarithmic ? "log scale" : ""], narrow));
-    if (!all.length) return sayNothing(canvas, "No arm with a value is shown.");
+    if (!all.length) return sayNothing(canvas, "No model with a value is shown.");
     const { drawing, height } = canvas, right = width - margin.right;
     const floor = logarithmic ? Math.min(...all.map((point) => point.mean)) * 0.5 : -Infinity;
     const [low, high] = withRoom(Math.max(floor, Math.min(...ends(-1))), Math.max(...ends(1)), 0.05, logarithmic);
@@ -44,7 +44,7 @@ for (const probe of view.probes) {
     const margin = { top: 30, right: 16, bottom: narrow ? 62 : 50, left: narrow ? 10 : Math.min(0.35 * width, 20 + 7.2 * longest) };
     const canvas = canvasOf(box, margin.top + margin.bottom + tall * panel.xs.length, "");
     const { drawing, height } = canvas, all = series.flatMap((own) => own.points);
-    if (!all.length) return sayNothing(canvas, "No arm with a value is shown.");
+    if (!all.length) return sayNothing(canvas, "No model with a value is shown.");
     const low = Math.min(...all.map((point) => point.mean - bandOf(point))), high = Math.max(...all.map((point) => point.mean + bandOf(point)));
     const logarithmic = probe.log_value && low > 0;
     const x = scale(withRoom(low, high, 0.05, logarithmic), [margin.left, width - margin.right], logarithmic, narrow ? 4 : 7);

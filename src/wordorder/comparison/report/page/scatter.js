@@ -1,4 +1,4 @@
-// Quality against one of the costs, with the Pareto front of the arms that are shown.
+// Quality against one of the costs, with the Pareto front of the models that are shown.
 const scatterBox = document.getElementById("scatter");
 let cost = view.costs[0];
 if (cost) choice(document.getElementById("scatter-costs"), view.costs.map((own) => own.short), (index) => { cost = view.costs[index]; drawScatter(); });
@@ -18,7 +18,7 @@ function drawScatter() {
   const { drawing, height } = canvas;
   const points = cost ? cost.points.filter((point) => shown(point.name) && point.cost !== null && point.quality !== null) : [];
   tell("front-words", "");
-  if (!points.length) return sayNothing(canvas, cost ? "No arm is shown." : "Nothing to draw yet.");
+  if (!points.length) return sayNothing(canvas, cost ? "No model is shown." : "Nothing to draw yet.");
   const rangeOf = (point) => view.ranges[point.name] || [point.quality, point.quality];
   const lows = points.map((point) => rangeOf(point)[0]), highs = points.map((point) => rangeOf(point)[1]);
   const costs = points.map((point) => point.cost);
@@ -36,7 +36,7 @@ function drawScatter() {
     return cost.more_is_better ? `V${y(point.quality)}H${x(point.cost)}` : `H${x(point.cost)}V${y(point.quality)}`;
   }).join("") }));
   const every = shownArms().length === view.arms.length;
-  tell("front-words", every ? cost.words : `On the Pareto front of the arms shown: ${front.map((point) => point.name).join(", ")}.`);
+  tell("front-words", every ? cost.words : `On the Pareto front of the models shown: ${front.map((point) => point.name).join(", ")}.`);
   const places = points.map((point) => [x(point.cost), y(point.quality)]);
   for (const point of points) {
     const arm = armOf.get(point.name), px = x(point.cost), py = y(point.quality), on = front.includes(point);

@@ -1,0 +1,51 @@
+"""Put the public names of a package that no page of the reference names itself into its page, as the site is built.
+
+A line of a page
+
+    <!-- public: PACKAGE -->
+
+becomes mkdocstrings' lines for them. `site_hooks.py` calls `filled`.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+MARKER = re.compile(r"^<!-- public: ([a-z.]+) -->$", flags=re.MULTILINE)
+
+
+def exported(package: str) -> dict[str, Any]:
+    """Return the public classes and functions of a package by their names: those that it defines or exports."""
+    module = importlib.import_module(package)
+    names = getattr(module, "EXPORTS", None) or getattr(module, "__all__", None)
+    if names is None:  # it exports by `import x as x`, or all that a module has so
+        tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+        defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+        names = [alias.asname for node in imports for alias in node.names if alias.asname] + defined
+        for node in imports:
+            if node.names[0].name == "*":
+                names += exported(str(node.module))
+    found = {name: getattr(module, name) for name in names if not name.startswith("_")}
+    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isroutine(value)}
+
+
+def the_rest(package: str) -> str:
+    """Return mkdocstrings' lines for what a package exports and no page of the reference names itself."""
+    pages = [page.read_text(encoding="utf-8") for page in sorted(REFERENCE.glob("*.md"))]
+    named = [name.rpartition(".") for name in re.findall(r"^::: (\S+)$", "\n".join(pages), flags=re.MULTILINE)]
+    there = {id(getattr(importlib.import_module(module), name)) for module, _, name in named}
+    return "\n\n".join(
+        f"::: {package}.{name}\n    options:\n      members: false"
+        for name, value in exported(package).items()
+        if id(value) not in there
+    )
+
+
+def filled(text: str) -> str:
+    """Return the Markdown of a page with what its markers stand for."""
+    return MARKER.sub(lambda found: the_rest(found[1]), text)

@@ -1,0 +1,42 @@
+"""`wordorder init`: write a recipe for the reader's own data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wordorder.cli.output import print_text
+from wordorder.errors import BadInput
+from wordorder.section import unknown_choice
+
+
+def init(
+    data: Annotated[
+        str, typer.Option("--data", metavar="DATA", help="A file, folder or glob of .txt .jsonl .csv ..., or hub:NAME.")
+    ],
+    task: Annotated[
+        str,
+        typer.Option("--task", metavar="TASK", help="masked-lm, causal-lm, classification, regression or translation."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The recipe to write.")] = Path("recipe.toml"),
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="FILE", help="Translations of the lines of DATA, line by line.")
+    ] = None,
+) -> None:
+    """Write a recipe for your own data.
+
+    It compares four encodings, in sizes that fit the amount of text, with a comment for each key.
+
+    Example: **wordorder init --data 'texts/*.txt' --task masked-lm --out mine.toml**
+
+    Texts with classes: **wordorder init --data reviews.csv --task classification**, with columns text and label.
+    """
+    from wordorder.tasks import TASKS
+    from wordorder.training.recipe.starter import write_starter
+
+    if task not in TASKS:
+        raise BadInput(unknown_choice("--task", task, TASKS))
+    written = write_starter(data, task, out, translations=target)
+    print_text(f"Written: {written}")
+    print_text(f"Check it: wordorder compare {written} --dry-run")
+    print_text(f"Run it: wordorder compare {written}")

@@ -1,0 +1,120 @@
+"""`wordorder list`: show the names that a recipe may use."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from wordorder.cli.catalogue.entries import entries
+from wordorder.cli.output import print_json, print_table, print_text
+from wordorder.errors import BadInput
+
+_USES = {
+    "encoder": "encoders",
+    "decoder": "decoders",
+    "cross-attention": "cross-attention",
+    "segment-recurrence": "memory by segment recurrence",
+    "look-ahead": "look-ahead memory",
+}
+
+
+def list_names(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="An encoding or a generated task, to show alone.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """List encodings, tasks, corpora and tokenizers, or show one encoding with its options.
+
+    Example: **wordorder list**
+
+    One of them, with its paper, its options and its limits: **wordorder list tupe-r**
+    """
+    listing = entries()
+    if name is not None:
+        kind, entry = find(listing, name)
+        if json:
+            print_json(entry)
+        else:
+            show_encoding(entry) if kind == "encodings" else show_generated(entry)
+        return
+    if json:
+        print_json(listing)
+        return
+    rows = [(e["name"], e["place"], sum(e["parameters"].values()), arxiv(e["paper"])) for e in listing["encodings"]]
+    print_table("Encodings, with their parameters at the sizes of BERT-Base", _COLUMNS, rows)
+    print_text("wordorder list NAME shows the options of one, and where it cannot be used.")
+    print_text("Encodings that act at different places are joined by +: rope+tupe-a, learned+t5.")
+    print_text("A pattern gives each layer its own, and repeats: rope,rope,rope,none or rope*3,none.\n")
+    questions = [(own["name"], own["question"]) for own in listing["generated"]]
+    print_table("Generated tasks, data.source = task:NAME", ("task", "question"), questions)
+    for title in ("tasks", "corpora", "tokenizers"):
+        print_text(f"{title}: {', '.join(listing[title])}")
+
+
+_COLUMNS = ("encoding", "acts on", "parameters", "paper")
+
+
+def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
+    """Return "encodings" or "generated", and the entry of that name in any letter case.
+
+    Raises:
+        BadInput: nothing has that name.
+    """
+    wanted = name.lower().replace("_", "-").removeprefix("task:")
+    found = {entry["name"]: (kind, entry) for kind in ("generated", "encodings") for entry in listing[kind]}
+    if wanted in found:
+        return found[wanted]
+    for title in ("tasks", "tokenizers"):
+        if wanted in listing[title]:
+            raise BadInput(
+                f"{name}: is one of the {title}, which have no more than their name; see https://wordorder.github.io/wordorder/recipes.html"
+            )
+    near = difflib.get_close_matches(wanted, found, n=5, cutoff=0.4)
+    meant = f"did you mean {', '.join(near)}? " if near else ""
+    raise BadInput(f"{name}: no encoding and no generated task; {meant}`wordorder list` shows all")
+
+
+def show_encoding(entry: Mapping[str, Any]) -> None:
+    """Print what one encoding does, its paper, parameters, options, and where it cannot be used."""
+    print_text(f"{entry['name']}: {entry['summary']}\n")
+    print_text(f"Paper: {entry['paper']}")
+    print_text(f"Acts on: {entry['place']}")
+    parts = ", ".join(f"{part} {count:,}" for part, count in entry["parameters"].items() if count)
+    total = sum(entry["parameters"].values())
+    print_text(f"Parameters at the sizes of BERT-Base: {f'{total:,} ({parts})' if total else 'none'}")
+    print_text(f"Longest text: {'max_position_embeddings, the rows of its table' if entry['bounded'] else 'any'}")
+    refused: Mapping[str, str] = entry["refused_in"]
+    print_text(f"Works in: {', '.join(said for use, said in _USES.items() if use not in refused)}")
+    for use, reason in refused.items():
+        print_text(f"Not in {_USES[use]}: {reason}")
+    print()
+    if not entry["options"]:
+        print_text("It has no options.")
+        return
+    meanings = entry["meanings"]
+    rows = [(key, _plain(value), meanings.get(key, "")) for key, value in entry["options"].items()]
+    print_table("Options, as encoding_options = { NAME = VALUE }", ("option", "default", "meaning"), rows)
+
+
+def show_generated(entry: Mapping[str, Any]) -> None:
+    """Print what one generated task asks, its source, and how a recipe names it."""
+    print_text(f"{entry['name']}: {entry['question']}\n")
+    print_text(f'In a recipe: data.source = "task:{entry["name"]}", data.task = {_or(entry["forms"])}')
+    print_text(f"Source: {entry['paper']}")
+    print_text(f"Length of an example: {entry['length']}")
+
+
+def _or(names: Iterable[str]) -> str:
+    return " or ".join(f'"{name}"' for name in names)
+
+
+def _plain(value: object) -> str:
+    """Return a default as a recipe has it; one that is decided when the network is built is empty there."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def arxiv(paper: str) -> str:
+    """Shorten the address of a paper, so that a row fits a terminal."""
+    return paper.replace("https://arxiv.org/abs/", "arXiv:")

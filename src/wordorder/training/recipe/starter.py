@@ -1,0 +1,187 @@
+"""Write a first recipe for somebody's own data: sizes by the amount of text, a few arms, a comment for each key."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from wordorder.data import DataConfig
+from wordorder.data.corpora.read import find_files
+from wordorder.data.documents import read_and_count
+from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
+from wordorder.training.recipe.packaged import ENDING
+from wordorder.training.recipe.recipe import read_recipe
+from wordorder.training.recipe.sources import find_source
+
+_SMALL, _MEDIUM = 2**20, 20 * 2**20
+_MOST_READ = 32 * 2**20
+_FEW_DOCUMENTS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """Sizes that train in minutes to hours on the amount of text."""
+
+    hidden_size: int
+    layers: int
+    heads: int
+    steps: int
+    rate: str
+    pieces: int
+    """Entries of a vocabulary of pieces of words."""
+
+
+_SIZES = (
+    _Size(hidden_size=64, layers=2, heads=4, steps=500, rate="2e-3", pieces=2000),
+    _Size(hidden_size=128, layers=4, heads=4, steps=2000, rate="1e-3", pieces=6000),
+    _Size(hidden_size=256, layers=6, heads=8, steps=20_000, rate="5e-4", pieces=16_000),
+)
+
+_ARMS = {
+    "encoder": ("none", "learned", "rope", "tupe-r"),
+    "decoder": ("none", "learned", "rope", "alibi"),
+    "seq2seq": ("sinusoidal", "learned", "rope", "t5"),
+}
+
+
+def write_starter(data: str, task: str, target: Path, *, translations: str | None = None) -> Path:
+    """Write a recipe that compares four encodings on a source, and check it.
+
+    The size of the files decides the tokenizer, the network and the steps: up to 1 MB, up to 20 MB, or more. A small
+    source is read, so that too few documents and missing columns are said here.
+
+    Args:
+        data: as `data.source`.
+        task: one of `TASKS`.
+        target: the file to write; it must not exist.
+        translations: for translation, the file with the translations of the lines of `data`; None: the column target.
+
+    Raises:
+        BadInput: the task is unknown, the source is not there or cannot be used, or the file exists.
+    """
+    if target.suffix != ENDING:
+        raise BadInput(f"--out: {target}: a recipe's name ends in {ENDING}; write {target}{ENDING}")
+    if target.exists():
+        raise BadInput(f"--out: {target}: exists and is not replaced; name another file")
+    if translations is not None and not (task in TASKS and TASKS[task].translates):
+        raise BadInput(f"--target: is for --task translation, not for {task}; leave it out")
+    source = _found(data, "source")
+    other = None if translations is None else _found(translations, "target_source")
+    section = DataConfig(source=source, task=task, target_source=other)
+    size, documents = _measured(source, section)
+    if documents is not None and documents < 3:
+        raise BadInput(
+            f"--data: {data} is {documents} document{'s' * (documents != 1)}, and training, validation and test take"
+            " one each; divide it (split -l 100 --additional-suffix=.txt FILE part-), and give 'part-*.txt'"
+        )
+    text = _text(data, task, target, translations, size, few=documents is not None and documents < _FEW_DOCUMENTS)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--out: {target}: cannot be written: {error.strerror}") from None
+    try:
+        read_recipe(target)
+    except BadInput:
+        target.unlink()
+        raise
+    return target
+
+
+def _found(source: str, name: str) -> str:
+    found, faults = find_source(source, name)
+    if faults:
+        raise BadInput(faults)
+    return found
+
+
+def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
+    """Return the bytes of a source and its documents; of one that is large or elsewhere the documents are not read."""
+    if source.startswith("hub:"):
+        return _MEDIUM, None
+    if source == "sotu" or section.generated:
+        size = _MEDIUM
+    else:
+        files = [Path(source)] if Path(source).is_file() else find_files("data.source", source)[1]
+        size = sum(file.stat().st_size for file in files)
+    return size, len(read_and_count(section)[0]) if size <= _MOST_READ else None
+
+
+def _text(data: str, task: str, target: Path, translations: str | None, size: int, *, few: bool) -> str:
+    """Return the recipe."""
+    kind = TASKS[task]
+    sizes = _SIZES[(size > _SMALL) + (size > _MEDIUM)]
+    network = "seq2seq" if kind.translates else "decoder" if kind.running_text else "encoder"
+    letters = kind.labels is None and not kind.translates and size <= _SMALL
+    length = 64 if letters or kind.translates else 128
+    fraction = 0.1 if few else 0.05
+    columns = ""
+    if kind.labels is not None:
+        what = "the class" if kind.labels == "class" else "the number to predict"
+        columns += f'text_column = "text"  # column with the text\nlabel_column = "label"  # column with {what}\n'
+    if kind.translates and translations is None:
+        columns += (
+            'text_column = "text"  # column with the text\ntarget_column = "target"  # column with its translation\n'
+        )
+    if translations is not None:
+        columns += f"target_source = {_quoted(translations)}  # its n-th line translates the n-th line of source\n"
+    if letters:
+        tokenizer = 'kind = "character"  # little text: letters are learned faster than pieces of words\n'
+    else:
+        pieces = "wordpiece" if kind.labels is not None else "bpe"
+        tokenizer = f'kind = "{pieces}"  # pieces of words, learned from the training texts\n'
+        tokenizer += f"vocab_size = {sizes.pieces}  # at most so many different pieces\n"
+    sparse = "sparse_prediction = true  # logits at masked places only: faster\n" if kind.masks_tokens else ""
+    evaluated = "eval_steps = 0.2  # validate five times\nsave_steps = 0.2  # and save a checkpoint as often\n"
+    trained = f"max_steps = {sizes.steps}  # optimizer steps of each run\n{evaluated}"
+    if kind.labels is not None or kind.translates:
+        trained = f'num_train_epochs = {_epochs(size)}  # passes over the training texts\neval_strategy = "epoch"  # '
+        trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
+    arms = "".join(f'\n[[compare.arms]]\nname = "{name}"\n"model.encoding" = "{name}"\n' for name in _ARMS[network])
+    return f"""# Compare positional encodings on {" ".join(data.split())} ({task}).
+#
+#   wordorder compare {target} --dry-run    # check this file
+#   wordorder data {target}                 # documents, tokens, duplicates
+#   wordorder cost {target}                 # parameters and memory of each arm
+#   wordorder compare {target}              # train all arms; the report is runs/{target.stem}/report.html
+#   wordorder compare {target} --seeds 7    # more seeds in the same folder, for a significant result
+#
+# All keys: https://wordorder.github.io/wordorder/recipes.html. All encodings: wordorder list.
+[data]
+source = {_quoted(data)}  # a file, folder or glob of .txt .jsonl .csv .tsv .parquet, or hub:NAME
+task = "{task}"
+{columns}length = {length}  # tokens of an example
+validation_fraction = {fraction}  # share of the documents that chooses the checkpoint
+test_fraction = {fraction}  # share of the documents that is scored once, at the end
+
+[tokenizer]
+{tokenizer}lowercase = true
+
+[model]
+network = "{network}"
+hidden_size = {sizes.hidden_size}  # width
+num_hidden_layers = {sizes.layers}
+num_attention_heads = {sizes.heads}
+max_position_embeddings = {length}  # the longest text, in tokens
+hidden_dropout_prob = 0.1  # 0.0 if the text is read only once or twice
+attention_probs_dropout_prob = 0.0
+{sparse}
+[training]
+{trained}per_device_train_batch_size = 32  # examples of a step
+per_device_eval_batch_size = 128
+learning_rate = {sizes.rate}  # try others by compare.tune = [5e-4, 1e-3, 2e-3]
+warmup_steps = 0.06  # share of the steps in which the rate rises
+weight_decay = 0.01
+
+[compare]
+seeds = 3  # 0, 1 and 2: a pilot; a significant difference takes 6 or 7
+workers = 2  # runs at the same time, each on one core
+{arms}"""
+
+
+def _epochs(size: int) -> int:
+    return 10 if size <= _SMALL else 5 if size <= _MEDIUM else 3
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

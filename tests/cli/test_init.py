@@ -1,0 +1,128 @@
+"""`wordorder init` writes recipes that are checked and that train, for every task."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from wordorder.cli.app import app
+from wordorder.comparison import read_results
+from wordorder.tasks.catalog import CLASSES
+
+WORDS = ["the", "people", "of", "these", "united", "states", "went", "home", "again", "today"]
+
+
+def text_of(number):
+    return " ".join(WORDS[(number * 3 + place * (1 + number % 4)) % len(WORDS)] for place in range(20))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Work in a folder with data for every task."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    for number in range(30):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"{text_of(number)} {number}.")
+    rows = [{"text": f"{text_of(n)} {n}", "label": f"class {n % 2}", "target": text_of(n + 1)} for n in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "numbers.jsonl").write_text("\n".join(json.dumps(row | {"label": n % 5}) for n, row in enumerate(rows)))
+    (tmp_path / "a.en").write_text("\n".join(row["text"] for row in rows))
+    (tmp_path / "a.de").write_text("\n".join(row["target"] for row in rows))
+    return tmp_path
+
+
+DATA = {
+    "masked-lm": ["texts/*.txt"],
+    "causal-lm": ["texts"],
+    "classification": ["rows.jsonl"],
+    "regression": ["numbers.jsonl"],
+    "translation": ["rows.jsonl"],
+}
+
+
+def call(*words, code=0):
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == code, result.output
+    return result.stderr if code else result.stdout
+
+
+def test_every_task_is_offered():
+    assert set(DATA) == set(CLASSES)
+
+
+@pytest.mark.parametrize("task", DATA)
+def test_the_recipe_is_commented_and_passes_every_check(task):
+    shown = call("init", "--data", *DATA[task], "--task", task, "--out", "new/mine.toml")
+    assert shown.startswith("Written: new/mine.toml\nCheck it: wordorder compare new/mine.toml --dry-run\n")
+    text = Path("new/mine.toml").read_text()
+    resolved = json.loads(call("compare", "new/mine.toml", "--dry-run", "--json"))
+    assert resolved["compare"]["seeds"] == [0, 1, 2]
+    assert len(resolved["compare"]["arms"]) == 4
+    assert resolved["data"]["source"] == DATA[task][0]
+    assert resolved["training"]["output_dir"] == "runs/mine"
+    keys = [line for line in text.splitlines() if re.match(r"\w+ = ", line)]
+    assert sum("  # " in line for line in keys) > len(keys) / 2
+    commands = re.findall(r"^#   wordorder (\w+) new/mine.toml", text, flags=re.MULTILINE)
+    assert commands == ["compare", "data", "cost", "compare", "compare"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", DATA)
+def test_the_recipe_trains(task):
+    call("init", "--data", *DATA[task], "--task", task)
+    shorter = ["training.max_steps=4", "training.logging_steps=2", "compare.workers=1", "model.hidden_size=16"]
+    arms = [word for setting in shorter for word in ("--set", setting)]
+    call("compare", "recipe.toml", "--seeds", "1", *arms)
+    results = read_results(Path("runs/recipe/results.json"))
+    assert [arm.name for arm in results.arms] == [*re.findall(r'^name = "(.*)"', Path("recipe.toml").read_text(), re.M)]
+    assert not results.failed
+    assert len(results.rows) == 4
+
+
+def test_translation_may_have_two_files():
+    call("init", "--data", "a.en", "--target", "a.de", "--task", "translation")
+    assert json.loads(call("compare", "recipe.toml", "--dry-run", "--json"))["data"]["target_source"] == "a.de"
+
+
+def test_sizes_follow_the_amount_of_text(folder):
+    call("init", "--data", "texts", "--task", "masked-lm", "--out", "small.toml")
+    for number in range(30):
+        (folder / "texts" / f"{number}.txt").write_text(f"{text_of(number)} {number}. " * 400)
+    call("init", "--data", "texts", "--task", "masked-lm", "--out", "medium.toml")
+    small, medium = (Path(f"{name}.toml").read_text() for name in ("small", "medium"))
+    assert 'kind = "character"' in small
+    assert "hidden_size = 64 " in small
+    assert "test_fraction = 0.1 " in small
+    assert 'kind = "bpe"' in medium
+    assert "hidden_size = 128 " in medium
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", "nowhere.txt", "--task", "masked-lm"], "data.source"),
+        (["--data", "texts", "--task", "mlm"], "--task: unknown value 'mlm'; did you mean 'masked-lm'?"),
+        (
+            ["--data", "texts/3.txt", "--task", "masked-lm"],
+            "texts/3.txt is 1 document, and training, validation and test",
+        ),
+        (
+            ["--data", "numbers.jsonl", "--task", "classification", "--target", "a.de"],
+            "--target: is for --task translation",
+        ),
+        (
+            ["--data", "a.en", "--task", "masked-lm", "--out", "recipe"],
+            "a recipe's name ends in .toml; write recipe.toml",
+        ),
+        (["--data", "texts", "--task", "masked-lm", "--out", "there.toml"], "there.toml: exists and is not replaced"),
+        (["--data", "texts", "--task", "masked-lm", "--out", "a.en/x.toml"], "--out: a.en/x.toml: cannot be written"),
+    ],
+)
+def test_what_cannot_be_used_is_one_error_and_nothing_is_written(words, said, folder):
+    (folder / "there.toml").write_text("# mine\n")
+    (line,) = call("init", *words, code=2).splitlines()
+    assert said in line
+    assert (folder / "there.toml").read_text() == "# mine\n"
+    assert not (folder / "recipe.toml").exists()
