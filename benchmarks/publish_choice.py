@@ -44,7 +44,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
         "comparisons.md#commands-longer-than-in-training",
     ),
 )
-"""What is trained, the results file, how many times longer its texts are than in training, and its section."""
+"""Training situation, results file, length of its texts relative to training, and its section."""
 
 WITHOUT: dict[str, tuple[str, str]] = {
     "compare-memory": ("Memory, letters", "comparisons.md"),

@@ -164,7 +164,7 @@ def put(page: str) -> str:
 
 
 def listing() -> str:
-    """What `wordorder list --json` prints, computed anew."""
+    """Content of `wordorder list --json`, computed anew."""
     return json.dumps(computed(), indent=1) + "\n"
 
 

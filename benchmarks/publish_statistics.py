@@ -70,7 +70,7 @@ def power_table(record: dict[str, Any]) -> str:
 
 
 def simulations_table(record: dict[str, Any], trained: dict[str, Any], aggregates: dict[str, Any]) -> str:
-    """How often each test finds a difference that is not there, and how often each interval misses the truth."""
+    """Share of false positives of each test, and share of intervals that miss the truth."""
     exact = [row for row in record["false_claims"] if row["seeds"] > 3]
     same = [row for row in record["welch"] if "same" in row]
     covered = [{"noise": row["noise"], "used": 1 - row["used"]["coverage"]} for row in record["coverage"]]

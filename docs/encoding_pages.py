@@ -46,7 +46,7 @@ USES = {
     "segment-recurrence": "segment-recurrence memory",
     "look-ahead": "look-ahead memory",
 }
-"""Where an encoding may be defined, and the words for it."""
+"""Uses that an encoding may be defined for, and the words for them."""
 COMPARISONS = {
     "compare-mlm": ("masked letters, equal parameters", "comparisons.md#masked-letters-equal-parameters"),
     "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops"),

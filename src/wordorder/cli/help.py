@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 WIDTH = 100
-"""The widest that help is printed, in characters."""
+"""Largest width of printed help, in characters."""
 
 _WIDEST_NAME = 32
 

@@ -1,4 +1,4 @@
-"""What `wordorder list` shows: computed from the catalogues, or read from names.json, which needs no torch."""
+"""Content of `wordorder list`: computed from the catalogues, or read from names.json, which needs no torch."""
 
 import ast
 import inspect

@@ -50,11 +50,11 @@ class Verdict:
     sentence: str
     """The best model, its score, and how far it is from the next one and from the baseline."""
     status: str = ""
-    """Which of these differences are significant, or why that was not tested."""
+    """Significance of these differences, or the reason why it was not tested."""
     caveat: str = ""
-    """What was not held equal."""
+    """Budgets that were not held equal."""
     evidence: str = ""
-    """How the differences were tested, with intervals, p-values and assumptions."""
+    """Tests of the differences, with intervals, p-values and assumptions."""
     claims: tuple[str, ...] = ()
     """Results of the tests on new texts, a sentence for each kind that the data allow."""
     best: str | None = None
