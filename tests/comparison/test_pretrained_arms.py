@@ -92,7 +92,7 @@ def test_every_arm_and_seed_starts_from_its_own_folder(fine, tmp_path):
     assert results["recipe"]["model"] == {"pretrained": f"{tmp_path}/pre/{{arm}}/seed-{{seed}}/model"}
     assert "tokenizer" not in results["recipe"]
     table = markdown_table(read(results))
-    assert "| Arm | Validation Spearman correlation |" in table
+    assert "| Model | Validation Spearman correlation |" in table
     assert "squared error" in (tmp_path / "fine" / "report.html").read_text()
     before = (tmp_path / "fine" / "results.json").stat().st_mtime_ns
     again = json.loads(compare(read_recipe(fine), progress=False).read_text())
