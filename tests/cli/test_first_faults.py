@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch, recipe_text):
     return tmp_path
 
 
-COUNTED = "2 models, 1 run each. Nothing was trained.\n"
+COUNTED = "2 models, 2 runs in all. Nothing was trained.\n"
 """The last line of `compare --dry-run`."""
 
 
@@ -132,3 +132,9 @@ def test_masks_in_small_letters_are_masks_and_scoring_says_what_it_does(folder):
     said = call("evaluate", "run/model", "corpus/*.txt", "--split", "all").stderr
     assert re.fullmatch(r"scoring \d+ examples of corpus/\*\.txt, split all\n", said)
     assert call("evaluate", "run/model", "corpus/*.txt", "--split", "all", "--json").stderr == ""
+
+
+def test_a_dry_run_counts_seeds_folds_and_rates(folder):
+    text = (folder / "arms.toml").read_text()
+    (folder / "many.toml").write_text(text.replace("seeds = [0]", "seeds = [0, 1]\ngrid = [1e-3, 2e-3, 4e-3]"))
+    assert "2 models, 12 runs in all. Nothing was trained.\n" in call("compare", "many.toml", "--dry-run").stderr

@@ -97,9 +97,9 @@ def compare(
         warn_of_few_examples(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         if resolved.compare is not None and not json:
-            arms, seeds = len(resolved.compare.arms), len(resolved.compare.folds or resolved.compare.seeds)
+            arms, runs = len(resolved.compare.arms), resolved.compare.runs
             tuned = " after the trials of learning rates" if resolved.compare.tune else ""
-            print(f"{arms} models, {seeds} run{'s' * (seeds != 1)} each{tuned}. Nothing was trained.", file=sys.stderr)
+            print(f"{arms} models, {runs} runs in all{tuned}. Nothing was trained.", file=sys.stderr)
         return
     from wordorder.comparison import compare as run_comparison
 

@@ -167,6 +167,11 @@ class CompareConfig(Section):
         """The name of the baseline arm, or of the first arm where `baseline` is empty."""
         return self.baseline or self.arms[0].name
 
+    @property
+    def runs(self) -> int:
+        """The number of trainings, without the trials of `tune`."""
+        return math.prod(max(1, len(part)) for part in (self.arms, self.seeds, self.folds, self.grid))
+
     def faults(self) -> list[str]:
         """Return one line for each value that does not go with another."""
         faults: list[str] = []
@@ -183,10 +188,9 @@ class CompareConfig(Section):
         names = [arm.name for arm in self.arms]
         if self.baseline not in ("", *names):
             faults.append(unknown_choice("compare.baseline", self.baseline, names))
-        runs = math.prod(max(1, len(part)) for part in (self.arms, self.seeds, self.folds, self.grid))
-        if runs > MOST_RUNS:
+        if self.runs > MOST_RUNS:
             faults.append(
-                f"[compare]: its arms, seeds, folds and grid make {runs:,} trainings, more than the {MOST_RUNS:,} that "
+                f"[compare]: its arms, seeds, folds and grid make {self.runs:,} trainings, more than the {MOST_RUNS:,} that "
                 "are taken; divide it"
             )
         return faults
