@@ -190,8 +190,8 @@ class CompareConfig(Section):
             faults.append(unknown_choice("compare.baseline", self.baseline, names))
         if self.runs > MOST_RUNS:
             faults.append(
-                f"[compare]: its arms, seeds, folds and grid make {self.runs:,} trainings, more than the {MOST_RUNS:,} that "
-                "are taken; divide it"
+                f"[compare]: its arms, seeds, folds and grid make {self.runs:,} trainings, more than the {MOST_RUNS:,} "
+                "that are taken; divide it"
             )
         return faults
 
