@@ -21,7 +21,8 @@ from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Results, read_results
 
 README = ROOT / "README.md"
-RAW = "https://raw.githubusercontent.com/wordorder/wordorder/main/docs"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+RAW = PROJECT["urls"]["Repository"].replace("github.com", "raw.githubusercontent.com") + "/main/docs"
 THEMES = {"light": "#1f2328", "dark": "#e6edf3"}
 """Colour of the text on a light and on a dark page."""
 ALT = "Perplexity on validation data while training, seven encodings"
@@ -55,7 +56,8 @@ def table(early: Results, late: Results, longer: Results) -> str:
     note = (
         f"Masked letters of State of the Union addresses, mean ± standard deviation of {seeds} seeds, lower is better. "
         "† Has learned little more than letter frequencies (loss at most 5% below `none`). ‡ Still improving. "
-        f"Longer texts: after {longer.rows[0].steps:,} steps, {len({row.seed for row in longer.rows})} seeds. "
+        f"Longer texts: after {longer.rows[0].steps:,} steps, {len({row.seed for row in longer.rows})} seeds; "
+        "TUPE's position table ends at the training length. "
         "Training time: one step on a CPU, relative to `none`."
     )
     return "\n".join([*rows, "", note])
@@ -96,13 +98,12 @@ def files() -> dict[str, str]:
     """Path under docs/ -> text of every picture and badge."""
     chart = picture(read_results(RESULTS / "demo-long.json"))
     made = {f"figures/headline-{name}.svg": as_image(chart, colour) for name, colour in THEMES.items()}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    torch = project["dependencies"][0].removeprefix("torch>=")
-    status = next(c for c in project["classifiers"] if c.startswith("Development Status")).split(" - ")[1]
+    torch = PROJECT["dependencies"][0].removeprefix("torch>=")
+    status = next(c for c in PROJECT["classifiers"] if c.startswith("Development Status")).split(" - ")[1]
     badges = {
-        "python": ("python", project["requires-python"].removeprefix(">=") + "+"),
+        "python": ("python", PROJECT["requires-python"].removeprefix(">=") + "+"),
         "torch": ("pytorch", f"{torch}+"),
-        "licence": ("licence", project["license"]),
+        "licence": ("licence", PROJECT["license"]),
         "status": ("status", status.lower()),
     }
     return made | {f"assets/badge-{name}.svg": badge(*texts) for name, texts in badges.items()}

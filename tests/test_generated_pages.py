@@ -285,3 +285,18 @@ def test_longer_texts_are_judged_by_the_probe(script):
     assert longer.significant == {"none": True, "grows": True}
     assert rules.growth(results)["grows"] == pytest.approx(5, abs=0.01)
     assert rules.refusing(results) == ["table"]
+
+
+def test_a_finished_comparison_at_another_width_keeps_its_rates_by_the_width(script, tmp_path):
+    from wordorder.training import read_recipe
+    from wordorder.training.recipe.toml_text import to_toml
+
+    file = ROOT / "benchmarks" / "results" / "n-back.json"
+    results = parse_results(json.loads(file.read_text(encoding="utf-8")))
+    (tmp_path / "wide.toml").write_text(to_toml(script("wider").wider(results, 128, 3)), encoding="utf-8")
+    recipe = read_recipe(tmp_path / "wide.toml")
+    assert recipe.model["hidden_size"] == 128
+    assert recipe.compare.seeds == (0, 1, 2)
+    assert recipe.compare.tune == ()
+    for arm, before in zip(recipe.compare.arms, results.arms, strict=True):
+        assert recipe.for_arm(arm).training["learning_rate"] == pytest.approx(before.learning_rate / 2)
