@@ -1,7 +1,17 @@
-"""Word order and memory for Transformers.
+"""Positional encodings and memory for Transformers.
 
-Every name below loads on first use (PEP 562), so that `import wordorder` is instant, the plain-torch names load torch
-alone, and `wordorder.models` is the only door through which transformers comes in.
+    import torch, wordorder
+
+    encoder = wordorder.Encoder(30_000, width=256, layers=4, heads=4, encoding="rope")
+    hidden = encoder(torch.randint(30_000, (8, 128))).hidden  # (8, 128, 256)
+
+In plain PyTorch: `Encoder`, `Decoder`, `Seq2Seq` and their complex-valued forms are whole networks; `Positional` adds
+an encoding by name to the attention of your own network; `CATALOG` lists the encodings; `SegmentRecurrence` and
+`LookAheadMemory` are the memories; `attention` is attention with a bias. With transformers: `wordorder.models`.
+Comparisons and training: `wordorder.comparison`, `wordorder.training`, or the command `wordorder`.
+
+Every name loads on first use (PEP 562): `import wordorder` is instant, the names of plain PyTorch load torch alone, and
+only `wordorder.models` and what stands on it need transformers.
 """
 
 from importlib import import_module
