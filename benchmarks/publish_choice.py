@@ -34,8 +34,13 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("an encoder that reads longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
     ("a decoder, causal LM", "compare-clm", 1, "comparisons.md#causal-letters-equal-flops"),
     ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
-    ("a short-text classifier", "compare-classification", 1, "comparisons.md#questions-by-kind-equal-parameters"),
-    ("a classifier by relative position, longer texts", "n-back", 1, "comparisons.md#tasks-with-a-known-answer"),
+    ("a short-text classifier", "decision/questions_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
+    (
+        "a classifier by relative position, longer texts",
+        "decision/n_back_64",
+        1,
+        "comparisons.md#several-tasks-tuned-for-every-model",
+    ),
     ("a classifier without attention, by word order", "order-binding", 1, "complex-order.md#measured-results"),
     (
         "sequence to sequence, longer outputs than in training",

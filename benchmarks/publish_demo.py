@@ -36,16 +36,13 @@ from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.differences import by_welch
 from wordorder.comparison.report.figures import write_figures
 from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.table import columns, escaped
 from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Results, Summary, parse_results, read_results
-from wordorder.comparison.statistics.outcomes import BETTER
 from wordorder.comparison.statistics.plateau import mean_end
-from wordorder.comparison.statistics.significance import between
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import repeats
 
@@ -85,8 +82,6 @@ def table_of(results: dict[str, Any]) -> str:
     if "machine" in results:  # of a benchmark
         return speed_table(results)
     found = parse_results(results)
-    if found.name.replace("_", "-") in KNOWN_ANSWERS:
-        return known_answers_table()
     if found.name == "demo_long":
         return late_table(read_results(RESULTS / "demo.json"), found)
     if found.name in SHOWN:
@@ -151,27 +146,6 @@ def late_table(early: Results, late: Results) -> str:
     judged = verdict(late)
     found = f"After {late.rows[0].steps:,} steps: {' '.join(judged.headline)}"
     return "\n".join([*lines, "", " ".join(notes), "", found])
-
-
-KNOWN_ANSWERS = {"n-back": "word four before the last", "even-pairs": "even pairs"}
-"""Results file of a generated task -> its column in the table of them all."""
-
-
-def known_answers_table() -> str:
-    """Write the score of every model in every generated task; models in the order of their mean rank."""
-    found = {title: read_results(RESULTS / f"{name}.json") for name, title in KNOWN_ANSWERS.items()}
-    order = {title: [entry.arm for entry in ranked(results)] for title, results in found.items()}
-    models = sorted(next(iter(order.values())), key=lambda name: sum(own.index(name) for own in order.values()))
-    rows = [["Model", *found], [":---", *["---:"] * len(found)]]
-    for name in models:
-        rows.append([name])
-        for results in found.values():
-            columns = {entry.arm: entry.columns for entry in results.summary}[name]
-            pair = between(results.comparisons, name, str(results.baseline))
-            better = pair is not None and by_welch(pair).outcome == BETTER
-            score = with_spread(columns.get(quality_of(results).key), quality_of(results).digits, results.statistic)
-            rows[-1].append(score + " *" * better)
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def score_with_marks(results: Results, arm: str) -> str:

@@ -178,7 +178,7 @@ def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
 def test_every_benchmark_that_is_measured_is_on_the_performance_page(script):
     shown = set(script("publish_performance").names_of(page("performance.md")))
     files = {
-        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "benchmarks/results").glob("*")
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "benchmarks/results").glob("*.json")
     }
     assert shown == {
         name for name, content in files.items() if "machine" in content and "milliseconds" in json.dumps(content)
@@ -210,6 +210,13 @@ def test_the_decision_page_is_that_of_the_committed_results(script):
     publish = script("publish_choice")
     assert publish.page_of(page("choose.md")) == page("choose.md"), "run benchmarks/publish_choice.py"
     assert "\n<!-- catalogue: costs -->\n" in page("choose.md")
+
+
+def test_the_table_over_several_tasks_is_that_of_the_committed_results(script):
+    publish = script("publish_decision")
+    for name, text in publish.pages().items():
+        assert text == page(name), "run benchmarks/publish_decision.py"
+        assert "<!-- ranks-table -->" in text or "<!-- cells-table -->" in text
 
 
 def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001):
@@ -291,7 +298,7 @@ def test_a_finished_comparison_at_another_width_keeps_its_rates_by_the_width(scr
     from wordorder.training import read_recipe
     from wordorder.training.recipe.toml_text import to_toml
 
-    file = ROOT / "benchmarks" / "results" / "n-back.json"
+    file = ROOT / "benchmarks" / "results" / "decision" / "n_back_64.json"
     results = parse_results(json.loads(file.read_text(encoding="utf-8")))
     (tmp_path / "wide.toml").write_text(to_toml(script("wider").wider(results, 128, 3)), encoding="utf-8")
     recipe = read_recipe(tmp_path / "wide.toml")

@@ -99,7 +99,7 @@ def test_tables_are_those_of_the_committed_results(page: str, script: str, monke
     publish = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(publish)
     text = (ROOT / page).read_text(encoding="utf-8")
-    names = [name for name in re.findall(r"<!-- ([a-z-]+)-table -->", text)]
+    names = [name for name in re.findall(r"<!-- ([a-z-]+)-table -->", text) if name != "cells"]  # of publish_decision
     assert names
     for name in names:
         results = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))

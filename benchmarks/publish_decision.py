@@ -1,0 +1,99 @@
+"""Put the decision table, several tasks at two widths, into docs/choose.md and docs/comparisons.md.
+
+    wordorder compare decision/n_back        # and the other recipes of decision/
+    python benchmarks/publish_demo.py runs/n_back --name decision/n_back_64
+    python benchmarks/wider.py benchmarks/results/decision/n_back_64.json --width 128 --seeds 3 --out n_back.toml
+    wordorder compare n_back.toml --output-dir runs/n_back_128
+    python benchmarks/publish_demo.py runs/n_back_128 --name decision/n_back_128
+    python benchmarks/publish_decision.py
+
+`wordorder aggregate benchmarks/results/decision/*.json --group-by model.hidden_size` prints the same numbers.
+"""
+
+from publish_demo import RESULTS, ROOT, put
+
+from wordorder.comparison.decision_table import DecisionTable, Group, make_decision_table
+from wordorder.comparison.quality import METRICS
+from wordorder.comparison.report.decision_table import cell_in_words, in_words, is_claimed, probability_of
+
+FOLDER = RESULTS / "decision"
+WIDTH = "model.hidden_size"
+CHOICE, COMPARISONS = ROOT / "docs" / "choose.md", ROOT / "docs" / "comparisons.md"
+
+TITLES = {
+    "n_back": "fourth word from the end",
+    "even_pairs": "even pairs",
+    "reverse": "reverse",
+    "questions": "TREC",
+    "masked_letters": "masked letters",
+    "causal_letters": "causal letters",
+}
+"""Recipe -> title of its column."""
+
+
+def decision() -> DecisionTable:
+    """Aggregate the committed results."""
+    return make_decision_table(sorted(FOLDER.glob("*.json")), group_by=WIDTH)
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """Write a markdown table whose first column is text."""
+    lines = [heads, [":---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def ranks(found: DecisionTable) -> str:
+    """Write the mean rank of every model at each width, and how often the best model is better than it."""
+    heads, rows = ["Model"], {score.arm: [f"`{score.arm}`"] for score in found.groups[0].arms}
+    for group in found.groups:
+        best = group.arms[0].arm
+        heads += [f"Mean rank, width {group.value}", f"P(`{best}` is better)"]
+        for score in group.arms:
+            words = "–"
+            if score.arm != best:
+                pair = probability_of(group, best, score.arm)
+                words = f"{pair.probability.value:.2f}" + "*" * is_claimed(found, pair.p_on_these)
+            rows[score.arm] += [in_words(score.mean_rank.value, score.mean_rank.over_seeds, 1), words]
+    widths = "; ".join(f"width {group.value}: {tasks_in_words(group)}" for group in found.groups)
+    runs = sum(cell.runs for cell in found.cells)
+    return f"{table(heads, list(rows.values()))}\n\n{runs} trainings. {widths[0].upper()}{widths[1:]}."
+
+
+def tasks_in_words(group: Group) -> str:
+    """List the tasks of a width."""
+    return ", ".join(TITLES[name] for name in group.tasks)
+
+
+def cells(found: DecisionTable) -> str:
+    """Write the scores of every model in every task, a table for each width."""
+    return "\n\n".join(cells_of(found, group) for group in found.groups)
+
+
+def cells_of(found: DecisionTable, group: Group) -> str:
+    """Write the scores at one width; the number of runs stands in the heading, since it is the same in every cell."""
+    sources = {source.task: source for source in found.sources if source.group == group.value}
+    own = {(cell.arm, cell.task): cell for cell in found.cells if cell.group == group.value}
+    (runs,) = {cell.runs for cell in own.values()}
+    heads = [f"Width {group.value}, {runs} seeds"]
+    heads += [f"{TITLES[task]}: {METRICS[sources[task].metric].name}" for task in group.tasks]
+    rows = [
+        [score.arm, *(cell_in_words(own[score.arm, task], sources[task]) for task in group.tasks)]
+        for score in group.arms
+    ]
+    return table(
+        heads, [[cell.replace(f" n {runs}", "").replace(" ↓", "↓").replace(" *", "*") for cell in row] for row in rows]
+    )
+
+
+def pages() -> dict[str, str]:
+    """Return the pages with their tables as the files have them."""
+    found = decision()
+    return {
+        "choose.md": put(CHOICE.read_text(encoding="utf-8"), "ranks", ranks(found)),
+        "comparisons.md": put(COMPARISONS.read_text(encoding="utf-8"), "cells", cells(found)),
+    }
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
