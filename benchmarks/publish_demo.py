@@ -63,12 +63,10 @@ LONGER = "longer texts"
 SHOWN = {
     "compare_mlm": ("quality", "outcome", "flops_per_token", LONGER),
     "compare_clm": ("quality", LONGER),
-    "compare_classification": ("quality", "outcome"),
     "compare_translation": ("quality", "outcome", "bleu"),
     "compare_documents": ("quality", "outcome", "flops_per_token"),
     "compare_memory": ("quality", "outcome", "parameters"),
     "century": ("quality",),
-    "complex_order_rates": ("quality", "learning_rate"),
     "memory_published": ("quality", "outcome", "flops_per_token"),  # the recipe memory_wikitext, under its old name
     "order_binding": ("quality", "outcome", "parameters"),
     "pretraining": ("quality",),

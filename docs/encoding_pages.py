@@ -50,10 +50,7 @@ USES = {
 COMPARISONS = {
     "compare-mlm": ("masked letters, equal parameters", "comparisons.md#masked-letters-equal-parameters"),
     "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops"),
-    "compare-classification": (
-        "questions by kind, equal parameters",
-        "comparisons.md#questions-by-kind-equal-parameters",
-    ),
+    "decision/questions_64": ("questions by kind, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
     "compare-memory": (
         "memories, equal history and FLOPs",
         "comparisons.md#memories-at-equal-history-and-flops",

@@ -219,6 +219,12 @@ def test_the_table_over_several_tasks_is_that_of_the_committed_results(script):
         assert "<!-- ranks-table -->" in text or "<!-- cells-table -->" in text
 
 
+def test_the_table_of_the_frequencies_rates_is_that_of_the_committed_results(script):
+    publish = script("publish_rates")
+    assert publish.page_of(page("classification.md")) == page("classification.md"), "run benchmarks/publish_rates.py"
+    assert publish.table() in page("classification.md")
+
+
 def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001):
     """A results file of made-up perplexities: every seed moves all arms alike, and each arm a little by itself."""
     from wordorder.comparison.results_file import Row

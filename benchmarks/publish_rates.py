@@ -1,0 +1,58 @@
+"""Put the study of the learning rate of complex-order's frequencies into docs/classification.md.
+
+    wordorder compare complex_order_rates
+    python benchmarks/publish_demo.py runs/complex_order_rates --name complex-order-rates
+    wordorder compare complex_order_rates --set data.source=sst2-sentences --set training.num_train_epochs=5 \\
+        --set training.output_dir=runs/sst2
+    python benchmarks/publish_demo.py runs/sst2 --name complex-order-rates-sst2
+    python benchmarks/publish_rates.py
+"""
+
+from statistics import fmean
+
+from publish_demo import RESULTS, ROOT, put
+
+from wordorder.comparison.results_file import read_results
+from wordorder.comparison.statistics.exact_tests import holm
+from wordorder.comparison.statistics.few_seeds import welch
+
+PAGE = ROOT / "docs" / "classification.md"
+FILES = {"TREC": "complex-order-rates", "SST-2": "complex-order-rates-sst2"}
+NETWORKS = ("bag", "convolution", "transformer")
+CONTROL, FULL = "none", "x1"
+RATES = (CONTROL, FULL, "x0.1", "x0.01", "x0.001", "frozen")
+LEVEL = 0.05
+
+
+def table() -> str:
+    """Write the accuracy of every network with each rate, marked where it differs from no positions or from rate 1.
+
+    Each network is a family of nine Welch tests, corrected by Holm: every rate against none, and the lower ones and
+    frozen against 1.
+    """
+    titles = ("no positions", "1", "0.1", "0.01", "0.001", "frozen")
+    lines = ["| | " + " | ".join(titles) + " |", "| :--- |" + " ---: |" * len(titles)]
+    for name, file in FILES.items():
+        results = read_results(RESULTS / f"{file}.json")
+        scores: dict[str, list[float]] = {}
+        for row in results.rows:
+            scores.setdefault(row.arm, []).append(float(row.score("accuracy") or 0.0))
+        for network in NETWORKS:
+            own = {rate: scores[f"{network}+{rate}"] for rate in RATES}
+            pairs = [(CONTROL, rate) for rate in RATES[1:]] + [(FULL, rate) for rate in RATES[2:]]
+            tests = [test for one, other in pairs if (test := welch(own[one], own[other]))]
+            assert len(tests) == len(pairs), f"{file}: seeds that do not differ"
+            marks = dict.fromkeys(RATES, "")
+            for (one, other), p in zip(pairs, holm([test.p for test in tests]), strict=True):
+                marks[other] += ("†" if one == CONTROL else "\\*") * (p < LEVEL)
+            lines.append(f"| {name}, {network} | " + " | ".join(f"{fmean(own[r]):.3f}{marks[r]}" for r in RATES) + " |")
+    return "\n".join(lines)
+
+
+def page_of(text: str) -> str:
+    """Return the page with its table as the files have it."""
+    return put(text, "rates", table())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
