@@ -57,11 +57,7 @@ _COLUMNS = ("encoding", "acts on", "parameters", "paper")
 
 
 def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
-    """Return "encodings" or "generated", and the entry of that name in any letter case.
-
-    Raises:
-        BadInput: nothing has that name.
-    """
+    """Return "encodings" or "generated", and the entry of that name in any letter case; BadInput without one."""
     wanted = name.lower().replace("_", "-").removeprefix("task:")
     found = {entry["name"]: (kind, entry) for kind in ("generated", "encodings") for entry in listing[kind]}
     if wanted in found:

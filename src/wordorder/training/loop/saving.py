@@ -46,13 +46,8 @@ class Saving:
     A checkpoint holds safetensors and JSON only: weights, optimizer, learning rates, random generators, half-finished
     averages, what the meter has counted and the digest of the batches. Of several processes, process 0 writes for all,
     and what it writes does not show how weights and optimizer were shared out among them. All processes call every
-    method together.
-
-    Args:
-        training: what is saved and restored.
-        tokenizer: saved beside every model.
-        examples: of training; a stream among them keeps its position.
-        keep_steps: checkpoints of these steps are never removed.
+    method together. Of training examples that are a stream the position is kept, and checkpoints of `keep_steps` are
+    never removed.
     """
 
     def __init__(self, training: Training, *, tokenizer: Any, examples: Any, keep_steps: Collection[int]) -> None:

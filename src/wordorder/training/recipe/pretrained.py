@@ -36,13 +36,7 @@ class Pretrained:
 
 
 def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> str:
-    """Put an arm and a seed into the placeholders of a folder's name.
-
-    Args:
-        pattern: such as runs/pretraining/{arm}/seed-{seed}/model.
-        arm: the name of the arm; None leaves {arm}.
-        seed: the seed of the run; None leaves {seed}.
-    """
+    """Put an arm and a seed, where they are given, into a name such as runs/pretraining/{arm}/seed-{seed}/model."""
     for mark, value in ((ARM, arm), (SEED, seed)):
         pattern = pattern if value is None else pattern.replace(mark, str(value))
     return pattern
@@ -50,10 +44,6 @@ def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> s
 
 def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], str | None, list[str]]:
     """Fill [model] and [tokenizer] in from the folder that `model.pretrained` names.
-
-    Args:
-        tables: the sections of a recipe; not changed.
-        seed: stands for {seed} in the folder's name.
 
     Returns:
         The sections, [model] without `pretrained`; the folder, or None where the recipe names none; and the faults.
@@ -80,9 +70,6 @@ def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], s
 
 def read_pretrained(folder: Path) -> Pretrained:
     """Read config.json of a saved model.
-
-    Args:
-        folder: as a run's model/, a checkpoint-N/ or `wordorder convert` leave it.
 
     Raises:
         BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
@@ -115,9 +102,6 @@ def saved_version(folder: str | None) -> dict[str, str]:
     """Return the configuration field with the earlier version that saved a model, or an empty dict.
 
     A model that starts from it means what it did: options that nobody gave have the defaults of that version.
-
-    Args:
-        folder: of the saved model that a recipe starts from; None where it starts from none.
     """
     from wordorder.models import changed_defaults
 
@@ -166,22 +150,14 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
 
 
 def tokenizer_content(path: str | None) -> str:
-    """Return the digest of an existing tokeniser, independent of its path.
-
-    Args:
-        path: the folder, or the tokenizer.json.
-    """
+    """Return the digest of an existing tokeniser, a folder or its tokenizer.json, independent of its path."""
     place = Path(path or "").expanduser()
     file = place / TOKENIZER if place.is_dir() else place
     return _digest(file, file.stat().st_mtime_ns)
 
 
 def weights_content(folder: Path) -> str:
-    """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path.
-
-    Args:
-        folder: of the model.
-    """
+    """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path."""
     from wordorder.training.checkpoints.weights import weight_files
 
     return " ".join(_digest(file, file.stat().st_mtime_ns) for file in weight_files(folder))

@@ -75,28 +75,16 @@ class Recipe:
         Raises:
             BadInput: a name or value is wrong; every fault is listed.
         """
-        return self._changed(copy.deepcopy(dict(self.raw)), overrides)
+        return _check(_changed(copy.deepcopy(dict(self.raw)), overrides), self.path)
 
     def for_arm(self, arm: ArmConfig) -> "Recipe":
         """Return the recipe of one arm: with its overrides, and without [compare], which is about all arms.
-
-        Args:
-            arm: one of `compare.arms`.
 
         Raises:
             BadInput: an override is wrong; every fault is listed.
         """
         raw = {section: copy.deepcopy(table) for section, table in self.raw.items() if section != "compare"}
-        faults = _put(raw, arm.overrides)
-        if faults:
-            raise BadInput(faults)
-        return _check(_placed(raw, self.compare, arm), self.path)
-
-    def _changed(self, raw: dict[str, Any], overrides: Mapping[str, Any]) -> "Recipe":
-        faults = _put(raw, overrides)
-        if faults:
-            raise BadInput(faults)
-        return _check(raw, self.path)
+        return _check(_placed(_changed(raw, arm.overrides), self.compare, arm), self.path)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return all sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
@@ -165,9 +153,6 @@ def read_tables(path: Path) -> dict[str, Any]:
     base, so that several data sets share arms which are written once. A base has no base of its own: two files say
     everything. The run folder's recipe.toml holds the result, without `base`.
 
-    Args:
-        path: the TOML file.
-
     Raises:
         BadInput: one of the files cannot be read or is no TOML, or `base` names no file that may be one.
     """
@@ -206,6 +191,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
             "" if path.suffix == ".toml" else f"; if it is your data, write wordorder init --data {path} --task TASK"
         )
         raise BadInput(f"{path}: is not valid TOML: {one_line(error)}{remedy}") from None
+
+
+def _changed(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    if faults := _put(raw, overrides):
+        raise BadInput(faults)
+    return raw
 
 
 def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:

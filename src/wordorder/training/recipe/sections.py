@@ -25,9 +25,6 @@ def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
     """Return the field of a model's configuration that declares [CLS], or an empty dict without special tokens.
 
     The id is that of tokenizers trained here; of an existing one only that there is one is known before it is read.
-
-    Args:
-        tokenizer: of the recipe; None where it has faults.
     """
     return {"cls_token_id": 2} if tokenizer is None or tokenizer.add_special_tokens else {}
 

@@ -79,10 +79,7 @@ class RunResult:
 
 
 def read_result(folder: Path) -> RunResult:
-    """Read the result of a finished run.
-
-    Args:
-        folder: a run folder that holds metrics.json.
+    """Read the result of a finished run from its folder.
 
     Raises:
         RunFailed: metrics.json or curve.jsonl cannot be read.
