@@ -32,7 +32,7 @@ def mount(place: Path, kilobytes: int, *, again: bool = False) -> None:
 
 def one(soak: Soak, place: Path, kilobytes: int) -> tuple[dict[str, Any], bool]:
     """Run on a disk of a size, then with room; return what was found, and whether the disk was large enough."""
-    from wordorder.training.checkpoints.checkpoint import checkpoints, is_whole, newest_valid
+    from wordorder.training.checkpoints.checkpoint import checkpoints, find_newest, is_whole
 
     folder = place / "run"
     shutil.rmtree(place, ignore_errors=True)
@@ -42,7 +42,7 @@ def one(soak: Soak, place: Path, kilobytes: int) -> tuple[dict[str, Any], bool]:
         code, said = soak.start(place), tail(place)
         last = said.strip().splitlines()[-1] if said.strip() else ""
         wrong: list[str] = []
-        newest = newest_valid(folder)
+        newest = find_newest(folder).newest
         if code == BROKE:
             wrong += [] if "RunFailed" in last and "No space left" in last else [f"it ended with: {last}"]
             wrong += [] if newest is None or str(newest.relative_to(place)) in last else [f"{newest} is not named"]
