@@ -87,7 +87,8 @@ def compare(
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
-    resolved = read_named_recipe(recipe, [*(overrides or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])])
+    short = [] if seeds is None else [f"compare.seeds={seeds}"]
+    resolved = read_named_recipe(recipe, [*(overrides or ()), *short], of_arms=True)
     if own_arms:
         from wordorder.comparison.fairness.own_arm import with_own_arms
 

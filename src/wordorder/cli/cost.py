@@ -55,7 +55,7 @@ def cost(
     from wordorder.comparison.costs import costs_of
     from wordorder.cost import GPUs
 
-    resolved = read_named_recipe(recipe, overrides)
+    resolved = read_named_recipe(recipe, overrides, of_arms=True)
     usual = "fsdp" if resolved.training.get("fsdp") else "ddp"
     asked = GPUs(count=gpus, sharding=cast("Any", sharding or usual), peak_tflops=peak_tflops, utilisation=utilisation)
     costs, budget = costs_of(resolved, asked)

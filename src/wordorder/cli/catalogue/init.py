@@ -1,6 +1,7 @@
 """`wordorder init`: write a recipe for the reader's own data."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -38,5 +39,6 @@ def init(
         raise BadInput(unknown_choice("--task", task, TASKS))
     written = write_starter(data, task, out, translations=target)
     print_text(f"Written: {written}")
-    print_text(f"Check it: wordorder compare {written} --dry-run")
-    print_text(f"Run it: wordorder compare {written}")
+    named = quote(str(written))
+    print_text(f"Check it: wordorder compare {named} --dry-run")
+    print_text(f"Run it: wordorder compare {named}")

@@ -5,6 +5,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from wordorder.errors import BadInput
@@ -14,7 +15,7 @@ from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, Co
 from wordorder.training.recipe.pretrained import ARM, SEED, place
 from wordorder.training.recipe.sections import check_run
 from wordorder.training.recipe.sources import SOURCES
-from wordorder.training.recipe.toml_text import parse_value, set_dotted, to_toml
+from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
 
 if typing.TYPE_CHECKING:
     from wordorder.data import DataConfig, TokenizerConfig
@@ -145,6 +146,23 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return _check(raw, path)
 
 
+def check_overrides(recipe: Recipe, overrides: Sequence[str]) -> None:
+    """Refuse overrides of a comparison that change nothing, since every arm has a value of its own there."""
+    arms = () if recipe.compare is None else recipe.compare.arms
+    own = [[split_key(name) for name in arm.overrides] for arm in arms]
+    faults: list[str] = []
+    for override in overrides if arms else ():
+        key = split_key(override.partition("=")[0])
+        if all(any(key[: len(name)] == name for name in names) for names in own):
+            dotted = ".".join(key)
+            faults.append(
+                f"--set {override}: every arm sets {dotted} itself, so that nothing would change; write other arms, "
+                f'in a copy of the recipe or by --set \'compare.arms=[{{name="NAME", "{dotted}"=VALUE}}]\''
+            )
+    if faults:
+        raise BadInput(faults)
+
+
 def read_tables(path: Path) -> dict[str, Any]:
     """Read a recipe's sections, and lay them over those of its base if it has one.
 
@@ -188,7 +206,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
     except ValueError as error:
         remedy = (
-            "" if path.suffix == ".toml" else f"; if it is your data, write wordorder init --data {path} --task TASK"
+            ""
+            if path.suffix == ".toml"
+            else f"; if it is your data, write wordorder init --data {quote(str(path))} --task TASK"
         )
         raise BadInput(f"{path}: is not valid TOML: {one_line(error)}{remedy}") from None
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from wordorder.data import DataConfig
 from wordorder.data.corpora.read import find_files
@@ -138,13 +139,14 @@ def _text(data: str, task: str, target: Path, translations: str | None, size: in
         trained = f'num_train_epochs = {_epochs(size)}  # passes over the training texts\neval_strategy = "epoch"  # '
         trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
     arms = "".join(f'\n[[compare.arms]]\nname = "{name}"\n"model.encoding" = "{name}"\n' for name in _ARMS[network])
+    named = quote(str(target))
     return f"""# Compare positional encodings on {" ".join(data.split())} ({task}).
 #
-#   wordorder compare {target} --dry-run    # check this file
-#   wordorder data {target}                 # documents, tokens, duplicates
-#   wordorder cost {target}                 # parameters and memory of each arm
-#   wordorder compare {target}              # train all arms; the report is runs/{target.stem}/report.html
-#   wordorder compare {target} --seeds 7    # more seeds in the same folder, for a significant result
+#   wordorder compare {named} --dry-run    # check this file
+#   wordorder data {named}                 # documents, tokens, duplicates
+#   wordorder cost {named}                 # parameters and memory of each arm
+#   wordorder compare {named}              # train all arms; the report is runs/{target.stem}/report.html
+#   wordorder compare {named} --seeds 7    # more seeds in the same folder, for a significant result
 #
 # All keys: https://wordorder.github.io/wordorder/recipes.html. All encodings: wordorder list.
 [data]
