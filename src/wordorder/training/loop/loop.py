@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import skip_first_batches  # pyright: ignore[reportUnknownVariableType]  # it has types in part
@@ -198,7 +198,7 @@ class Loop:
             training.memories.begin_epoch(within=skip > 0)
         self.order.set_epoch(epoch)
         training.meter.resume()
-        loader: Any = skip_first_batches(self.loader, skip * size) if skip else self.loader  # they are not even read
+        loader = cast(Any, skip_first_batches(self.loader, skip * size)) if skip else self.loader  # they are not read
         batches: Iterator[dict[str, Any]] = iter(loader)
         for step in range(skip, length.steps_per_epoch):
             micro_batches = list(islice(batches, min(size, length.batches - step * size)))

@@ -136,10 +136,10 @@ def _made(kind: type[_Section], table: Mapping[str, Any]) -> tuple[_Section | No
         return None, list(error.faults)
 
 
-def _placed(section: str, fault: str) -> str:
+def _in_model(fault: str) -> str:
     """Return a fault with its section in front: the configs name theirs, other errors do not."""
     fault = " ".join(fault.split())
-    return fault if fault.startswith((f"{section}.", f"[{section}]")) else f"[{section}]: {fault}"
+    return fault if fault.startswith(("model.", "[model]")) else f"[model]: {fault}"
 
 
 def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
@@ -172,9 +172,9 @@ def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfi
         config = build_config(network, **{name: value for name, value in table.items() if name != "network"})
     except (ValueError, TypeError) as error:
         found = error.faults if isinstance(error, BadInput) else (str(error),)
-        return None, faults + [_placed("model", fault) for fault in found]
+        return None, faults + [_in_model(fault) for fault in found]
     if task is not None and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
-        faults += [_placed("model", fault) for fault in config.tying_faults()]
+        faults += map(_in_model, config.tying_faults())
     return config, faults
 
 
