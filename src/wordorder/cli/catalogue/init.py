@@ -13,15 +13,14 @@ from wordorder.section import unknown_choice
 
 def init(
     data: Annotated[
-        str, typer.Option("--data", metavar="DATA", help="A file, folder or glob of .txt .jsonl .csv ..., or hub:NAME.")
+        str, typer.Option(metavar="DATA", help="A file, folder or glob of .txt .jsonl .csv ..., or hub:NAME.")
     ],
     task: Annotated[
-        str,
-        typer.Option("--task", metavar="TASK", help="masked-lm, causal-lm, classification, regression or translation."),
+        str, typer.Option(metavar="TASK", help="masked-lm, causal-lm, classification, regression or translation.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The recipe to write.")] = Path("recipe.toml"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The recipe to write.")] = Path("recipe.toml"),
     target: Annotated[
-        str | None, typer.Option("--target", metavar="FILE", help="Translations of the lines of DATA, line by line.")
+        str | None, typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.")
     ] = None,
 ) -> None:
     """Write a recipe for your own data.
