@@ -245,11 +245,7 @@ def clean(run_folder: Path) -> None:
 
 
 def read_state(checkpoint: Path) -> TrainingState:
-    """Read the state of the training from a valid checkpoint.
-
-    Raises:
-        RunFailed: its manifest is right, but this is no such state: somebody else made it.
-    """
+    """Read the state of the training from a valid checkpoint; RunFailed where somebody else made it."""
     from transformers import TrainerState
 
     path = checkpoint / STATE

@@ -188,11 +188,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequenc
 
 
 def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
-    """Return the arguments that a run in several processes needs besides the recipe's own names.
-
-    Raises:
-        ValueError: weights cannot be shared out here, or the launcher asks for what the recipe is to say.
-    """
+    """Return the arguments that a run in several processes needs besides the recipe's own names."""
     if process_count() == 1:
         return {}
     for name, remedy in (

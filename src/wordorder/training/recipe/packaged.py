@@ -22,13 +22,10 @@ def packaged_recipes() -> dict[str, Path]:
 
 
 def find_recipe(given: str | Path) -> Path:
-    """Return the file of a recipe: an existing path, or the name of a recipe that comes with the package.
+    """Return the file of a recipe: an existing path, or the name of one of the package; BadInput if it is neither.
 
     Names are read in any letter case, with hyphens for underscores, and with the ending or without.
     `recipes/demo.toml`, as earlier versions were told, is `demo`.
-
-    Raises:
-        BadInput: it is neither.
     """
     path, known = Path(given), packaged_recipes()
     if path.exists() and not path.is_dir():

@@ -22,11 +22,7 @@ def parse_value(text: str) -> Any:
 
 
 def split_key(text: str) -> list[str]:
-    """Split a dotted key as TOML does, so that a quoted part may hold a dot.
-
-    Raises:
-        ValueError: the text is no dotted key.
-    """
+    """Split a dotted key as TOML does, so that a quoted part may hold a dot; ValueError for what is no such key."""
     try:
         node: Any = parse_toml(f"{text} = 0")
     except ValueError as error:

@@ -82,11 +82,7 @@ def write_unit_scores(folder: Path, sums: UnitSums, documents: Integers, *, data
 
 
 def read_unit_scores(folder: Path) -> UnitScores | None:
-    """Read the scores of the units of a run; None if the folder has none, as of an earlier version.
-
-    Raises:
-        RunFailed: the file is damaged, or is something else.
-    """
+    """Read the scores of the units of a run; None if an earlier version wrote none, RunFailed if they are damaged."""
     path = folder / UNIT_SCORES
     if not path.exists():
         return None
