@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,6 @@ FREE = (
 that of the new head."""
 
 TOKENIZER = "tokenizer.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pretrained:
-    """The network and the fields of [model] in config.json of a saved model."""
-
-    network: str
-    fields: Mapping[str, Any]
-    """Fields of [model] in config.json; a missing one has the default of the version that wrote it, which may
-    differ."""
 
 
 def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> str:
@@ -63,13 +52,12 @@ def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], s
         return dict(tables), None, list(error.faults)
     faults = _conflicts(saved, model, folder)
     tokenizer, tokenizer_faults = _tokenizer(tables.get("tokenizer", {}), folder)
-    fields = {**saved.fields, **{name: value for name, value in model.items() if name != "network"}}
-    filled = {**tables, "model": {"network": saved.network, **fields}, "tokenizer": tokenizer}
+    filled = {**tables, "model": {**saved, **model, "network": saved["network"]}, "tokenizer": tokenizer}
     return filled, folder, faults + tokenizer_faults
 
 
-def read_pretrained(folder: Path) -> Pretrained:
-    """Read config.json of a saved model.
+def read_pretrained(folder: Path) -> dict[str, Any]:
+    """Return [model] of a saved model; a field that is missing has a default of the version that wrote it.
 
     Raises:
         BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
@@ -95,7 +83,7 @@ def read_pretrained(folder: Path) -> Pretrained:
     except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
     weight_files(folder)
-    return Pretrained(network=network, fields=fields)
+    return {"network": network, **fields}
 
 
 def saved_version(folder: str | None) -> dict[str, str]:
@@ -120,18 +108,18 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
         raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
 
 
-def _conflicts(saved: Pretrained, model: Mapping[str, Any], folder: str) -> list[str]:
+def _conflicts(saved: Mapping[str, Any], model: Mapping[str, Any], folder: str) -> list[str]:
     """Return a fault for each field that the recipe sets to another value than the saved model has."""
     from wordorder.models import config_fields
 
-    defaults = config_fields(saved.network)
-    faults: list[str] = []
-    if model.get("network", saved.network) != saved.network:
-        faults.append(f"model.network: {folder} holds a {saved.network}, got {model['network']!r}; leave it out")
+    network, faults = saved["network"], list[str]()
+    defaults = config_fields(network)
+    if model.get("network", network) != network:
+        faults.append(f"model.network: {folder} holds a {network}, got {model['network']!r}; leave it out")
     for name, value in model.items():
         if name in FREE or name not in defaults:
             continue
-        there = saved.fields.get(name, defaults[name])
+        there = saved.get(name, defaults[name])
         if value != there:
             faults.append(f"model.{name}: is {there!r} in {folder}, got {value!r}; leave it out")
     return faults
