@@ -11,8 +11,8 @@ from wordorder.errors import RunFailed
 from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,
+    damage,
     find_newest,
-    is_whole,
     rotate,
     run_folder_fault,
     write_checkpoint,
@@ -69,7 +69,7 @@ def flip(path):
 )
 def test_a_harmed_checkpoint_is_passed_over(three, harm):
     harm(three / "checkpoint-100")
-    assert not is_whole(three / "checkpoint-100")
+    assert damage(three / "checkpoint-100")
     assert find_newest(three).newest == three / "checkpoint-10"
 
 

@@ -164,11 +164,6 @@ def seal(folder: Path) -> None:
     write_json(folder / MANIFEST, entries)
 
 
-def is_whole(folder: Path) -> bool:
-    """Return whether a folder holds exactly what its manifest says."""
-    return damage(folder) is None
-
-
 def damage(folder: Path) -> str | None:
     """Return what in a folder is not as its manifest says: the files by name and what is wrong with each, or None.
 

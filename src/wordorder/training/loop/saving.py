@@ -13,7 +13,7 @@ from wordorder.errors import BadInput, RunFailed
 from wordorder.training.checkpoints.checkpoint import (
     STATE,
     checkpoints,
-    is_whole,
+    damage,
     last_good,
     rotate,
     write_checkpoint,
@@ -170,7 +170,7 @@ class Saving:
         best = self._best()
         # The run folder may have been moved, or its best checkpoint lost: then the best is looked for anew. Whatever
         # folder the state names, it is a checkpoint of this run.
-        found = best is not None and is_whole(best)
+        found = best is not None and damage(best) is None
         training.state.best_model_checkpoint = str(best) if found else None
         if best is not None and not found:
             training.state.best_global_step = training.state.best_metric = None
@@ -262,7 +262,7 @@ class Saving:
         if parts.processes.is_main:
             self._rotate()  # the run may have been killed before it came to that
         best = self._best()
-        if parts.args.load_best_model_at_end and best is not None and is_whole(best):
+        if parts.args.load_best_model_at_end and best is not None and damage(best) is None:
             training.state.best_model_checkpoint = str(best)
             load_weights(parts.model, best)
         else:
