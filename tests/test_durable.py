@@ -15,20 +15,17 @@ def test_trying_a_folder_leaves_nothing_behind(tmp_path: Path):
 
 
 def test_processes_that_try_the_same_folder_do_not_disturb_each_other(tmp_path, monkeypatch):
-    write, calls, folder = Path.write_bytes, [], tmp_path / "run"
+    def no_change(path, *arguments, **options):
+        raise AssertionError(f"{path} is changed, which another process may be looking at")
 
-    def beside_another(path, content):
-        calls.append(path)
-        if len(calls) == 1:  # the other one has just taken the folder away
-            path.parent.rmdir()
-        else:  # and then put its own probe there
-            write(path.with_name(".probe-other"), b"")
-        return write(path, content)
+    for method in ("mkdir", "rmdir", "touch", "write_bytes", "unlink"):
+        monkeypatch.setattr(Path, method, no_change)
+    assert durable.check_writable(tmp_path / "run") is None
 
-    monkeypatch.setattr(Path, "write_bytes", beside_another)
-    assert durable.check_writable(folder) is None
-    assert [path.name for path in folder.iterdir()] == [".probe-other"]
-    assert len(calls) == 2
+
+def test_a_link_to_nothing_is_no_folder(tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    assert durable.check_writable(tmp_path / "link") == "No such file or directory"
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

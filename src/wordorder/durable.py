@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, cast
 
 _REPLACED = ".replaced-"
@@ -26,27 +27,17 @@ def is_url(place: object) -> bool:
 
 
 def check_writable(folder: Path) -> str | None:
-    """Return why a folder cannot be made or written to, in the system's words, or None; leave nothing behind."""
+    """Return why a folder cannot be made or written to, in the system's words, or None; nothing is made."""
     try:
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        probe = folder / f".probe-{os.getpid()}"
-        for attempts_left in range(9, -1, -1):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                probe.write_bytes(b"")
-                probe.unlink()
-                break
-            except FileNotFoundError:  # another process, which tries the same, took the folder away again
-                if not attempts_left:
-                    raise
+        with suppress(FileNotFoundError):
+            folder.stat()  # its name is one that the system allows
+        # a file without a name, in the folder or in the nearest one above it
+        with TemporaryFile(dir=next(path for path in (folder, *folder.parents) if os.path.lexists(path))):
+            return None
     except OSError as error:
         return error.strerror or str(error)
     except ValueError as error:  # a name with a null character
         return str(error)
-    with suppress(OSError):  # another process is in it, or took it away
-        for path in missing:
-            path.rmdir()
-    return None
 
 
 def of_the_system(error: Exception) -> bool:

@@ -53,13 +53,7 @@ def fits(hint: Any, value: object) -> bool:
 
 
 def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Mapping[str, object]) -> list[str]:
-    """Return one line per option that its owner does not have, or that is of the wrong type.
-
-    Args:
-        table: name of the table of options.
-        given: value by option.
-        hints: type hint by option that there is.
-    """
+    """Return one line per option of a table that its owner does not have, or that is of the wrong type."""
     faults: list[str] = []
     for name, value in given.items():
         if name not in hints:

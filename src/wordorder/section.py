@@ -5,7 +5,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Strict, StringConstraints, TypeAdapter, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -108,7 +108,7 @@ def _inner(where: str, hint: Any, keys: list[str]) -> tuple[str, Any]:
 def value_fault(where: str, hint: Any, value: object) -> str | None:
     """Return one line on a value that is not of the hinted type, or None."""
     try:
-        _adapter(hint).validate_python(_tuple(value) if _takes_tuples(hint) else value)
+        _adapter(hint).validate_python(value)
     except ValidationError as error:
         return _sentence(where, hint, error.errors(include_url=False)[0])
     return None
@@ -176,14 +176,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-
-
-def _takes_tuples(hint: Any) -> bool:
-    return any(get_origin(part) is tuple for part in (hint, *get_args(hint)))
-
-
 @cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))

@@ -25,6 +25,7 @@ model.encoding = "rope"
 def folder(tmp_path_factory: pytest.TempPathFactory, recipe_text: str) -> Path:
     folder = tmp_path_factory.mktemp("compare")
     (folder / "arms.toml").write_text(recipe_text + ARMS, encoding="utf-8")
+    (folder / "options.toml").write_text(recipe_text + ARMS + "model.encoding_options = {}\n", encoding="utf-8")
     (folder / "more-steps.toml").write_text(recipe_text + ARMS + "training.max_steps = 9\n", encoding="utf-8")
     words = "the people of the united states went home . "
     (folder / "corpus.txt").write_text("".join(words * (3 + n % 4) + f"{n}\n" for n in range(40)), encoding="utf-8")
@@ -80,6 +81,8 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
         (["arms.toml", "--dry-run", "--set", "compare.probes.shuffeled.x=1"], "there is no such probe"),
         (["arms.toml", "--dry-run", "--set", "compare.grid=[1e-3]", "--set", "compare.tune=[1e-3]"], "compare.grid"),
         (["more-steps.toml", "--dry-run"], "overrides training.max_steps: the arms would see different amounts"),
+        (["arms.toml", "--dry-run", "--set", "model.encoding=t5"], "every arm sets model.encoding itself"),
+        (["options.toml", "--set", "model.encoding_options.theta=free"], "sets model.encoding_options.theta itself"),
         ([], "Missing argument 'RECIPE'"),
         (["arms.toml", "more.toml"], "unexpected extra argument"),
         (["--from", "a", "b", "c"], "run compare again in the same folder with more seeds or arms"),
@@ -90,3 +93,9 @@ def test_wrong_use_is_one_line_and_exit_2(arguments: list[str], words: str):
     (line,) = result.stderr.splitlines()
     assert words in line
     assert result.stdout == ""
+
+
+def test_an_override_that_some_arm_leaves_to_the_recipe_counts():
+    two = 'compare.arms=[{name="rope", "model.encoding"="rope"}, {name="as-written"}]'
+    shown = run("arms.toml", "--dry-run", "--json", "--set", two, "--set", "model.encoding=t5")
+    assert json.loads(shown.stdout)["model"]["encoding"] == "t5"

@@ -52,6 +52,14 @@ def test_every_task_is_offered():
     assert set(DATA) == set(CLASSES)
 
 
+def test_a_file_name_with_a_space_is_quoted_in_commands():
+    shown = call("init", "--data", "texts", "--task", "causal-lm", "--out", "my own.toml")
+    assert "Check it: wordorder compare 'my own.toml' --dry-run\nRun it: wordorder compare 'my own.toml'\n" in shown
+    assert "#   wordorder cost 'my own.toml' " in Path("my own.toml").read_text()
+    Path("my texts.txt").write_text("no recipe")
+    assert "wordorder init --data 'my texts.txt' --task TASK" in call("train", "my texts.txt", code=2)
+
+
 @pytest.mark.parametrize("task", DATA)
 def test_the_recipe_is_commented_and_passes_every_check(task):
     shown = call("init", "--data", *DATA[task], "--task", task, "--out", "new/mine.toml")

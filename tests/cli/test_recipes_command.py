@@ -48,6 +48,7 @@ def test_a_copy_has_its_base_beside_it_and_is_a_recipe():
     assert Path("mine/demo.toml").read_bytes() == find_recipe("demo").read_bytes()
     assert "Written: mine/long.toml\nWritten: mine/demo.toml\n" in shown
     assert "wordorder compare mine/long.toml --dry-run" in shown
+    assert "wordorder compare 'two words.toml' --dry-run" in run("recipes", "copy", "demo", "two words.toml")
     assert "max_steps = 6000" in run("compare", "mine/long.toml", "--dry-run")
 
 

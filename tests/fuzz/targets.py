@@ -327,7 +327,7 @@ def _model() -> Any:
 
 def read_a_checkpoint(content: bytes, folder: Path) -> None:
     """Look whether it is whole; and if it is, read all that a resumed run reads."""
-    from wordorder.training.checkpoints.checkpoint import newest_valid, read_state, seal
+    from wordorder.training.checkpoints.checkpoint import find_newest, read_state, seal
     from wordorder.training.checkpoints.state_files import load_state
     from wordorder.training.checkpoints.weights import load_weights
 
@@ -336,7 +336,7 @@ def read_a_checkpoint(content: bytes, folder: Path) -> None:
     unpack(files, place)
     if anew is not None:
         seal(place)
-    if newest_valid(folder) is None:
+    if find_newest(folder).newest is None:
         return
     for name in ("optimizer", "scheduler", "training"):
         with contextlib.suppress(WordOrderError):

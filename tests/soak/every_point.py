@@ -20,8 +20,8 @@ from wordorder.durable import write_text
 from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,
+    damage,
     find_newest,
-    is_whole,
     rotate,
     write_checkpoint,
     write_model,
@@ -96,7 +96,7 @@ def faults(folder: Path, before: str | None) -> list[str]:
     """What is wrong with a run folder after a crash and the cleaning with which the next start begins."""
     clean(folder)
     found = [f"{path.name} was left" for path in folder.glob(".*")]
-    found += [f"{path.name} is damaged" for _, path in checkpoints(folder) if not is_whole(path)]
+    found += [f"{path.name} is damaged" for _, path in checkpoints(folder) if damage(path)]
     if before:
         newest = find_newest(folder).newest
         if newest is None or age_of(newest) is None:

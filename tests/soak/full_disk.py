@@ -32,7 +32,7 @@ def mount(place: Path, kilobytes: int, *, again: bool = False) -> None:
 
 def one(soak: Soak, place: Path, kilobytes: int) -> tuple[dict[str, Any], bool]:
     """Run on a disk of a size, then with room; return what was found, and whether the disk was large enough."""
-    from wordorder.training.checkpoints.checkpoint import checkpoints, is_whole, newest_valid
+    from wordorder.training.checkpoints.checkpoint import checkpoints, damage, find_newest
 
     folder = place / "run"
     shutil.rmtree(place, ignore_errors=True)
@@ -42,13 +42,13 @@ def one(soak: Soak, place: Path, kilobytes: int) -> tuple[dict[str, Any], bool]:
         code, said = soak.start(place), tail(place)
         last = said.strip().splitlines()[-1] if said.strip() else ""
         wrong: list[str] = []
-        newest = newest_valid(folder)
+        newest = find_newest(folder).newest
         if code == BROKE:
             wrong += [] if "RunFailed" in last and "No space left" in last else [f"it ended with: {last}"]
             wrong += [] if newest is None or str(newest.relative_to(place)) in last else [f"{newest} is not named"]
         elif code != 0:
             wrong.append(f"it ended with {code}")
-        wrong += [f"{path.name} is damaged" for _, path in checkpoints(folder) if not is_whole(path)]
+        wrong += [f"{path.name} is damaged" for _, path in checkpoints(folder) if damage(path)]
         wrong += [f"{path.name} takes room" for path in folder.glob(".saving-*")]
         mount(folder, ROOM, again=True)
         if soak.start(place) != 0:

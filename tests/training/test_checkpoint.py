@@ -11,9 +11,8 @@ from wordorder.errors import RunFailed
 from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,
+    damage,
     find_newest,
-    is_whole,
-    newest_valid,
     rotate,
     run_folder_fault,
     write_checkpoint,
@@ -42,8 +41,8 @@ def three(tmp_path):
 def test_checkpoints_are_found_by_number(three):
     (three / "checkpoint-x").mkdir()
     assert [step for step, _ in checkpoints(three)] == [5, 10, 100]
-    assert newest_valid(three) == three / "checkpoint-100"
-    assert newest_valid(three / "missing") is None
+    assert find_newest(three).newest == three / "checkpoint-100"
+    assert find_newest(three / "missing").newest is None
 
 
 def cut(path):
@@ -70,8 +69,8 @@ def flip(path):
 )
 def test_a_harmed_checkpoint_is_passed_over(three, harm):
     harm(three / "checkpoint-100")
-    assert not is_whole(three / "checkpoint-100")
-    assert newest_valid(three) == three / "checkpoint-10"
+    assert damage(three / "checkpoint-100")
+    assert find_newest(three).newest == three / "checkpoint-10"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def test_a_replacement_that_was_broken_off_is_ended(three, new_is_there):
         shutil.copytree(three / "checkpoint-10", three / ".replaced-checkpoint-100")
     clean(three)
     assert names(three) == ["checkpoint-10", "checkpoint-100", "checkpoint-5"]
-    assert newest_valid(three) == three / "checkpoint-100"
+    assert find_newest(three).newest == three / "checkpoint-100"
 
 
 def test_what_killed_runs_left_is_removed_and_nothing_else(three):
@@ -182,7 +181,7 @@ def test_an_interrupted_save_is_no_checkpoint_and_is_cleaned_up(three):
     (three / ".saving-200").mkdir()
     (three / ".saving-200" / "weights").write_bytes(b"half")
     (three / ".deleting-checkpoint-1").mkdir()
-    assert newest_valid(three) == three / "checkpoint-100"
+    assert find_newest(three).newest == three / "checkpoint-100"
     clean(three)
     assert names(three) == ["checkpoint-10", "checkpoint-100", "checkpoint-5"]
 
@@ -210,7 +209,7 @@ def test_a_damaged_checkpoint_of_a_later_step_does_not_push_out_the_one_just_wri
     make(three, 20)
     rotate(three, keep=1, best=None, step=20)
     assert [step for step, _ in checkpoints(three)] == [20, 100]
-    assert newest_valid(three) == three / "checkpoint-20"
+    assert find_newest(three).newest == three / "checkpoint-20"
 
 
 def test_a_checkpoint_is_removed_beside_what_an_earlier_removal_left(three):

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from wordorder.training.loop import progress
-from wordorder.training.loop.progress import AdviceOnce, Bar, Lines, Progress, Rate, choose_progress
+from wordorder.training.loop.progress import AdviceOnce, Bar, Lines, Progress, choose_progress
 
 
 class Terminal(io.StringIO):
@@ -40,13 +40,14 @@ def test_lines_come_every_ten_seconds_and_at_the_end(clock, capsys):
     )
 
 
-def test_the_rate_is_that_since_the_resumption(clock):
-    rate = Rate()
-    rate.start(500)
+def test_the_rate_is_that_since_the_resumption(clock, capsys):
+    lines = Lines("tupe")
+    lines.start(500, 1000)
     clock[0] += 10
-    rate.text(501, 501 * 10, 1000)
+    lines.update(501, 1.0, 501 * 10)
     clock[0] += 90
-    assert rate.text(600, 6000, 1000) == "1.0 steps/s  10 tokens/s  0:06:40 left"
+    lines.update(600, 1.0, 6000)
+    assert capsys.readouterr().err.endswith("loss 1.0000  1.0 steps/s  10 tokens/s  0:06:40 left\n")
 
 
 def test_the_bar_shows_step_loss_rate_and_time_left_on_stderr(clock, monkeypatch, capsys):

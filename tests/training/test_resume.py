@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
-from wordorder.training.checkpoints.checkpoint import find_newest, newest_valid, seal
+from wordorder.training.checkpoints.checkpoint import find_newest, seal
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.saving import Saving
 from wordorder.training.runs import fit
@@ -263,7 +263,7 @@ def test_the_only_good_checkpoint_outlives_a_damaged_one(recipe_file, tmp_path, 
         send(signal.SIGTERM, 10, patch)
         with pytest.raises(Stopped, match="after step 10"), pytest.warns(UserWarning, match="checkpoint-12 is passed"):
             go(recipe_file, "training.save_total_limit=1", output_dir=folder, resume=True)
-    assert newest_valid(folder) == folder / "checkpoint-10"
+    assert find_newest(folder).newest == folder / "checkpoint-10"
     with pytest.warns(UserWarning, match="checkpoint-12 is passed"):
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
 
@@ -380,7 +380,7 @@ def test_a_file_that_cannot_be_written_ends_the_run_and_it_can_be_resumed(
         assert type(failed.value.__cause__) is told  # each library has its own way to say it
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert newest_valid(folder) == folder / "checkpoint-4"
+    assert find_newest(folder).newest == folder / "checkpoint-4"
     assert not list(folder.glob(".saving-*"))
     assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
 

@@ -9,7 +9,7 @@ from wordorder.comparison import pipeline
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
 from wordorder.training.loop import meter
-from wordorder.training.loop.meter import Crowding, cpu_threads
+from wordorder.training.loop.meter import Meter, cpu_threads
 from wordorder.training.loop.progress import AdviceOnce
 
 
@@ -24,15 +24,16 @@ def clock(monkeypatch):
 
 def advice_after(clock, share, *, steps=10, first_share=None):
     """What is said in steps of a second each, of which the thread has a share."""
-    crowding, said = Crowding(), []
-    crowding.resume()
+    counted, said = Meter(torch.device("cpu")), []
+    counted.resume()
     for step in range(steps):
         clock["wall"] += 1
         clock["busy"] += share if step or first_share is None else first_share
-        said.append(crowding.advice())
-        crowding.pause()
+        said.append(counted.advice())
+        counted.pause()
         clock["wall"] += 5  # evaluation, saving
-        crowding.resume()
+        counted.resume()
+    counted.close()
     return [words for words in said if words is not None]
 
 
@@ -51,7 +52,7 @@ def test_threads_that_wait_for_a_core_are_told_of_once(clock, monkeypatch):
 def test_a_run_takes_its_threads_records_them_and_gives_them_back(recipe_file, monkeypatch):
     before = torch.get_num_threads()
     found = []
-    monkeypatch.setattr(meter.Crowding, "advice", lambda self: found.append(torch.get_num_threads()))
+    monkeypatch.setattr(meter.Meter, "advice", lambda self: found.append(torch.get_num_threads()))
     result = run(read_recipe(recipe_file, [f"training.threads={before + 1}", "training.max_steps=2"]), progress=False)
     assert set(found) == {before + 1}
     environment = json.loads((result.model_dir.parent / "environment.json").read_text())
@@ -69,7 +70,7 @@ def test_the_number_must_be_one(recipe_file):
 
 @pytest.mark.slow
 def test_advice_of_a_run_is_shown_beside_its_progress_and_of_a_comparison_once(recipe_file, monkeypatch, capsys):
-    monkeypatch.setattr(meter.Crowding, "advice", lambda self: "take one thread")
+    monkeypatch.setattr(meter.Meter, "advice", lambda self: "take one thread")
     monkeypatch.setattr(pipeline, "_ADVICE", AdviceOnce())
     recipe = read_recipe(recipe_file, ["training.max_steps=2"])
     for number in range(2):

@@ -22,8 +22,7 @@ def compare(
     recipe: RecipeFile,
     overrides: Overrides = None,
     seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", metavar="N", help="Train with the seeds 0 to N - 1: short for --set compare.seeds=N."),
+        int | None, typer.Option(metavar="N", help="Train with the seeds 0 to N - 1: short for --set compare.seeds=N.")
     ] = None,
     own_arms: Annotated[
         list[str] | None,
@@ -36,19 +35,16 @@ def compare(
     output_dir: Annotated[
         str | None,
         typer.Option(
-            "--output-dir",
             metavar="FOLDER",
             help="Where the results go, a folder or s3://bucket/folder; by default as the recipe says.",
         ),
     ] = None,
     engine: Annotated[
-        Engine,
-        typer.Option("--engine", metavar="local|ray", help="Train in processes of this machine, or on a Ray cluster."),
+        Engine, typer.Option(metavar="local|ray", help="Train in processes of this machine, or on a Ray cluster.")
     ] = "local",
     address: Annotated[
         str | None,
         typer.Option(
-            "--address",
             metavar="auto|HOST:PORT",
             help="The Ray cluster; by default RAY_ADDRESS, or one that is started here for the comparison.",
         ),
@@ -56,13 +52,12 @@ def compare(
     gpus_per_run: Annotated[
         float | None,
         typer.Option(
-            "--gpus-per-run",
             metavar="F",
             help="Ray: GPUs that a run takes, less than 1 to share one; by default 1 where the cluster has GPUs.",
         ),
     ] = None,
     cpus_per_run: Annotated[
-        float | None, typer.Option("--cpus-per-run", metavar="N", help="Ray: cores that a run takes; by default 1.")
+        float | None, typer.Option(metavar="N", help="Ray: cores that a run takes; by default 1.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
@@ -87,7 +82,8 @@ def compare(
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
-    resolved = read_named_recipe(recipe, [*(overrides or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])])
+    short = [] if seeds is None else [f"compare.seeds={seeds}"]
+    resolved = read_named_recipe(recipe, [*(overrides or ()), *short], of_arms=True)
     if own_arms:
         from wordorder.comparison.fairness.own_arm import with_own_arms
 
@@ -111,12 +107,11 @@ def aggregate(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULTS...", help="Files results.json, or folders that hold them.")
     ],
-    output_dir: Annotated[Path, typer.Option("--output-dir", metavar="FOLDER", help="Where the table goes.")],
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the table.")] = None,
+    output_dir: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the table goes.")],
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the table.")] = None,
     group_by: Annotated[
         str | None,
         typer.Option(
-            "--group-by",
             metavar="SECTION.KEY",
             help="Aggregate files with other values of this key of the recipe apart, such as model.hidden_size.",
         ),

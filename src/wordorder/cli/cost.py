@@ -20,23 +20,20 @@ Cost = Mapping[str, Any]
 def cost(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs, each with the recipe's batch.")] = 1,
+    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs, each with the recipe's batch.")] = 1,
     sharding: Annotated[
         str | None,
         typer.Option(
-            "--sharding",
             metavar="ddp|fsdp",
             help="ddp: each GPU holds all states of training. fsdp: they are divided by N (FSDP2). Default: fsdp where "
             "the recipe has training.fsdp, else ddp.",
         ),
     ] = None,
     peak_tflops: Annotated[
-        float | None,
-        typer.Option("--peak-tflops", metavar="P", help="Peak of one GPU in the recipe's precision; for the time."),
+        float | None, typer.Option(metavar="P", help="Peak of one GPU in the recipe's precision; for the time.")
     ] = None,
     utilisation: Annotated[
-        float | None,
-        typer.Option("--utilisation", metavar="U", help="Share of the peak that training reaches, such as 0.4."),
+        float | None, typer.Option(metavar="U", help="Share of the peak that training reaches, such as 0.4.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the costs as JSON.")] = False,
 ) -> None:
@@ -55,7 +52,7 @@ def cost(
     from wordorder.comparison.costs import costs_of
     from wordorder.cost import GPUs
 
-    resolved = read_named_recipe(recipe, overrides)
+    resolved = read_named_recipe(recipe, overrides, of_arms=True)
     usual = "fsdp" if resolved.training.get("fsdp") else "ddp"
     asked = GPUs(count=gpus, sharding=cast("Any", sharding or usual), peak_tflops=peak_tflops, utilisation=utilisation)
     costs, budget = costs_of(resolved, asked)

@@ -11,12 +11,9 @@ from wordorder.streams import printable
 def data(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    examples: Annotated[
-        int, typer.Option("--examples", min=0, metavar="N", help="Examples to show for each pair of splits.")
-    ] = 3,
+    examples: Annotated[int, typer.Option(min=0, metavar="N", help="Examples to show for each pair of splits.")] = 3,
     documents: Annotated[
-        int | None,
-        typer.Option("--documents", min=1, metavar="N", help="Documents of a streamed source to read. Default: all."),
+        int | None, typer.Option(min=1, metavar="N", help="Documents of a streamed source to read. Default: all.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:

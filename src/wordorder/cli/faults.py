@@ -135,8 +135,7 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
 def removed_option(error: object) -> str | None:
     """Return what to write instead of an option of an earlier version; None for every other error.
 
-    Args:
-        error: of the parser, whose classes recent versions of typer keep under a private name.
+    The error is the parser's, whose classes recent versions of typer keep under a private name.
     """
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     command = getattr(getattr(context, "command", None), "name", None)
@@ -145,11 +144,7 @@ def removed_option(error: object) -> str | None:
 
 
 def unknown_option(error: object) -> str | None:
-    """Return what to write instead of an option that there is not; None for every other error.
-
-    Args:
-        error: of the parser, as in `removed_option`.
-    """
+    """Return what to write instead of an option that there is not; None for every other error."""
     name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name is None or context is None or not hasattr(error, "possibilities"):
         return None

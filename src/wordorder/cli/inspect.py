@@ -19,8 +19,7 @@ def inspect(
         typer.Option(metavar="N", help="Positions to look at; default: all that the model takes, up to 512."),
     ] = None,
     output_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder for the figures; default: inspect, beside MODEL_DIR."),
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for the figures; default: inspect, beside MODEL_DIR.")
     ] = None,
     text: Annotated[
         Path | None,

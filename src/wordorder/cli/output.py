@@ -34,16 +34,16 @@ Beams = Annotated[
 ]
 
 
-def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
-    """Read a recipe by its path, or by its name if it comes with the package.
-
-    Raises:
-        BadInput: there is no such recipe, or it is wrong.
-    """
+def read_named_recipe(given: Path, overrides: Sequence[str] | None, *, of_arms: bool = False) -> "Recipe":
+    """Read a recipe by its path, or by its name if it comes with the package, perhaps for a command on its arms."""
     from wordorder.training import read_recipe
     from wordorder.training.recipe.packaged import find_recipe
+    from wordorder.training.recipe.recipe import check_overrides
 
-    return read_recipe(find_recipe(given), overrides or ())
+    recipe = read_recipe(find_recipe(given), overrides or ())
+    if of_arms:
+        check_overrides(recipe, overrides or ())
+    return recipe
 
 
 def warn_of_few_examples(recipe: "Recipe") -> None:
@@ -85,13 +85,8 @@ def _width() -> int | None:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = False) -> None:
     """Print a table; where it is wider than the terminal, as several with the same first column.
 
-    Names and numbers stay whole: cells are wrapped between words only, but for words of more than 40 letters.
-
-    Args:
-        title: the line above it.
-        columns: the headings.
-        rows: one sequence of cells a row; integers get thousands separators, truth values are those of JSON.
-        numbers: align every column but the first to the right.
+    Names and numbers stay whole: cells are wrapped between words only, but for words of more than 40 letters. Integers
+    get thousands separators, truth values are those of JSON. `numbers` aligns every column but the first to the right.
     """
     from rich import box
     from rich.console import Console

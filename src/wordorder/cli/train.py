@@ -27,14 +27,12 @@ def train(
         typer.Option("--from", metavar="MODEL_DIR", help="Start from a saved model: short for --set model.pretrained."),
     ] = None,
     output_dir: Annotated[
-        Path | None,
-        typer.Option("--output-dir", metavar="FOLDER", help="The run folder: short for --set training.output_dir."),
+        Path | None, typer.Option(metavar="FOLDER", help="The run folder: short for --set training.output_dir.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest valid checkpoint.")] = False,
     keep: Annotated[
         int | None,
         typer.Option(
-            "--keep",
             metavar="K",
             help="Keep the last K checkpoints, the best one among them: short for --set training.save_total_limit.",
         ),

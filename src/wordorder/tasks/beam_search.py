@@ -72,14 +72,7 @@ def translate_examples(
     batch_size: int,
     device: torch.device,
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield translations and references of batches of about the same length, shortest first.
-
-    Args:
-        translate: a `Translator`.
-        mine: indices of the examples that are wanted.
-        batch_size: sentences at a time.
-        device: where the model is.
-    """
+    """Yield translations and references of the examples `mine`, in batches of about one length, shortest first."""
     order = np.asarray(mine, np.int64)
     order = order[np.argsort(examples.source_lengths[order], kind="stable")]
     for start in range(0, len(order), batch_size):

@@ -105,11 +105,7 @@ def metric_names() -> tuple[str, ...]:
 
 
 def metric_fault(metric: str, task: str, *, generated: bool = False) -> str | None:
-    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can.
-
-    Args:
-        generated: the source is a generated task.
-    """
+    """Return the reason why a run, perhaps of a generated task, cannot choose its best checkpoint by a metric."""
     own = TASKS[task].answer_metrics if generated else ()
     valid = dict.fromkeys((*TASKS[task].metric_names, *(metric.key for metric in own)))
     if metric in valid or metric not in metric_names():

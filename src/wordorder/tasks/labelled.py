@@ -28,11 +28,7 @@ class LabelledTask(Task):
         dtype: "type[np.generic]",
         label_names: tuple[str, ...] = (),
     ) -> "PreparedData":
-        """Return pieces of texts with their labels: `value_of` a label's text, as numbers of a `dtype`.
-
-        Args:
-            label_names: classes in the order of their ids.
-        """
+        """Return pieces of texts with their labels: `value_of` a label's text, as numbers of a `dtype`."""
         import numpy as np
 
         from wordorder.data.examples.collate import Collate

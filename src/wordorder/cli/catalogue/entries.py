@@ -3,7 +3,6 @@
 import ast
 import inspect
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ FILE = Path(__file__).with_name("names.json")
 """The entries as `benchmarks/publish_commands.py` wrote them; a test holds them to the catalogues."""
 
 _SOURCE = Path(__file__).resolve().parents[2] / "encodings" / "catalog.py"
-_ARGUMENT = re.compile(r"^ {4}(\w+): (.*?)(?=^ {4}\w|^\S|\Z)", flags=re.MULTILINE | re.DOTALL)
 
 
 def entries() -> dict[str, Any]:
@@ -77,10 +75,8 @@ def computed() -> dict[str, Any]:
 
 def _meaning(encoding: type, option: str) -> str:
     """Return what a docstring says of an argument: that of the class, of its bases, or of another class of its file."""
+    from wordorder.training.recipe.schema import meanings_of_arguments
+
     beside = (kind for _, kind in inspect.getmembers(sys.modules[encoding.__module__], inspect.isclass))
-    for kind in (*encoding.__mro__, *beside):
-        arguments = (inspect.getdoc(kind) or "").partition("\nArgs:\n")[2]
-        for name, text in _ARGUMENT.findall(arguments):
-            if name == option:
-                return " ".join(text.split())
-    return ""
+    meanings = (meanings_of_arguments(kind) for kind in (*encoding.__mro__, *beside))
+    return next((own[option] for own in meanings if option in own), "")

@@ -1,6 +1,7 @@
 """`wordorder init`: write a recipe for the reader's own data."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -12,15 +13,14 @@ from wordorder.section import unknown_choice
 
 def init(
     data: Annotated[
-        str, typer.Option("--data", metavar="DATA", help="A file, folder or glob of .txt .jsonl .csv ..., or hub:NAME.")
+        str, typer.Option(metavar="DATA", help="A file, folder or glob of .txt .jsonl .csv ..., or hub:NAME.")
     ],
     task: Annotated[
-        str,
-        typer.Option("--task", metavar="TASK", help="masked-lm, causal-lm, classification, regression or translation."),
+        str, typer.Option(metavar="TASK", help="masked-lm, causal-lm, classification, regression or translation.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The recipe to write.")] = Path("recipe.toml"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The recipe to write.")] = Path("recipe.toml"),
     target: Annotated[
-        str | None, typer.Option("--target", metavar="FILE", help="Translations of the lines of DATA, line by line.")
+        str | None, typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.")
     ] = None,
 ) -> None:
     """Write a recipe for your own data.
@@ -38,5 +38,6 @@ def init(
         raise BadInput(unknown_choice("--task", task, TASKS))
     written = write_starter(data, task, out, translations=target)
     print_text(f"Written: {written}")
-    print_text(f"Check it: wordorder compare {written} --dry-run")
-    print_text(f"Run it: wordorder compare {written}")
+    named = quote(str(written))
+    print_text(f"Check it: wordorder compare {named} --dry-run")
+    print_text(f"Run it: wordorder compare {named}")

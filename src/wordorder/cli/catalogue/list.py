@@ -1,7 +1,7 @@
 """`wordorder list`: show the names that a recipe may use."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -57,11 +57,7 @@ _COLUMNS = ("encoding", "acts on", "parameters", "paper")
 
 
 def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
-    """Return "encodings" or "generated", and the entry of that name in any letter case.
-
-    Raises:
-        BadInput: nothing has that name.
-    """
+    """Return "encodings" or "generated", and the entry of that name in any letter case; BadInput without one."""
     wanted = name.lower().replace("_", "-").removeprefix("task:")
     found = {entry["name"]: (kind, entry) for kind in ("generated", "encodings") for entry in listing[kind]}
     if wanted in found:
@@ -100,14 +96,11 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
 
 def show_generated(entry: Mapping[str, Any]) -> None:
     """Print what one generated task asks, its source, and how a recipe names it."""
+    forms = " or ".join(f'"{name}"' for name in entry["forms"])
     print_text(f"{entry['name']}: {entry['question']}\n")
-    print_text(f'In a recipe: data.source = "task:{entry["name"]}", data.task = {_or(entry["forms"])}')
+    print_text(f'In a recipe: data.source = "task:{entry["name"]}", data.task = {forms}')
     print_text(f"Source: {entry['paper']}")
     print_text(f"Length of an example: {entry['length']}")
-
-
-def _or(names: Iterable[str]) -> str:
-    return " or ".join(f'"{name}"' for name in names)
 
 
 def _plain(value: object) -> str:

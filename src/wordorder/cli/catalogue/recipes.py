@@ -1,6 +1,7 @@
 """`wordorder recipes` and `wordorder recipe-schema`: show and copy recipes, and describe what they may hold."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -39,12 +40,12 @@ def recipes(
         print_text("For your own data: wordorder init --data FILE --task TASK.")
         return
     if action != "copy":
-        raise BadInput(f"recipes {action}: to copy a recipe write wordorder recipes copy {action}")
+        raise BadInput(f"recipes {action}: to copy a recipe write wordorder recipes copy {quote(action)}")
     if name is None:
         raise BadInput("recipes copy: which one? write wordorder recipes copy NAME, such as demo")
     for path in (written := copy_recipe(find_recipe(name), file)):
         print_text(f"Written: {path}")
-    print_text(f"Check it: wordorder compare {written[0]} --dry-run")
+    print_text(f"Check it: wordorder compare {quote(str(written[0]))} --dry-run")
 
 
 def recipe_schema() -> None:

@@ -108,14 +108,9 @@ def find_newest(run_folder: Path) -> Found:
     return Found(None, tuple(reversed(passed_over)))
 
 
-def newest_valid(run_folder: Path) -> Path | None:
-    """Return the newest checkpoint whose files are all there and undamaged, or None."""
-    return find_newest(run_folder).newest
-
-
 def last_good(run_folder: Path) -> str:
     """Return a sentence that names the checkpoint from which a failed run can be resumed."""
-    kept = newest_valid(run_folder)
+    kept = find_newest(run_folder).newest
     return f"the last good checkpoint is {kept}" if kept else "there is no earlier checkpoint"
 
 
@@ -126,13 +121,9 @@ def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) 
         RunFailed: a file could not be written, for a full disk for instance; older checkpoints are untouched.
     """
 
-    def fill_and_seal(staging: Path) -> None:
-        fill(staging)
-        seal(staging)
-
     final = run_folder / f"checkpoint-{step}"
     try:
-        _write_folder(final, fill_and_seal, run_folder / f"{_SAVING}{step}")
+        _write_folder(final, fill, seal, staging=f"{_SAVING}{step}")
     except Exception as error:
         if isinstance(error, SafetensorError) or of_the_system(error):
             raise RunFailed(f"checkpoint-{step} could not be saved: {error}; {last_good(run_folder)}") from error
@@ -146,22 +137,19 @@ def write_model(final: Path, fill: Callable[[Path], None]) -> None:
     What was there is untouched where that fails. Libraries raise errors of their own for a full disk, see
     `durable.of_the_system`.
     """
-
-    def fill_and_flush(staging: Path) -> None:
-        fill(staging)
-        sync_files(staging)
-
-    _write_folder(final, fill_and_flush, final.with_name(f"{_SAVING}{final.name}"))
+    _write_folder(final, fill, sync_files, staging=f"{_SAVING}{final.name}")
 
 
-def _write_folder(final: Path, fill: Callable[[Path], None], staging: Path) -> None:
-    shutil.rmtree(staging, ignore_errors=True)
+def _write_folder(final: Path, fill: Callable[[Path], None], flush: Callable[[Path], None], *, staging: str) -> None:
+    new = final.with_name(staging)
+    shutil.rmtree(new, ignore_errors=True)
     try:
-        staging.mkdir()
-        fill(staging)
-        replace_folder(staging, final)
+        new.mkdir()
+        fill(new)
+        flush(new)
+        replace_folder(new, final)
     except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise
 
 
@@ -174,11 +162,6 @@ def seal(folder: Path) -> None:
             entries[path.name] = {"bytes": path.stat().st_size, "sha256": digest}
             os.fsync(file.fileno())
     write_json(folder / MANIFEST, entries)
-
-
-def is_whole(folder: Path) -> bool:
-    """Return whether a folder holds exactly what its manifest says."""
-    return damage(folder) is None
 
 
 def damage(folder: Path) -> str | None:
@@ -257,11 +240,7 @@ def clean(run_folder: Path) -> None:
 
 
 def read_state(checkpoint: Path) -> TrainingState:
-    """Read the state of the training from a valid checkpoint.
-
-    Raises:
-        RunFailed: its manifest is right, but this is no such state: somebody else made it.
-    """
+    """Read the state of the training from a valid checkpoint; RunFailed where somebody else made it."""
     from transformers import TrainerState
 
     path = checkpoint / STATE

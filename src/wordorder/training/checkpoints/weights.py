@@ -6,7 +6,6 @@ process takes its part of what is read.
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,19 +95,12 @@ def check_body(config: Any, folder: Path) -> None:
         saved_folder.check_claims(AutoModel, config, saved_folder.stored_shapes(folder), folder)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Names of the weights that came from a pre-trained folder, and of those that did not."""
-
-    loaded: tuple[str, ...]
-    new: tuple[str, ...]
-    """Weights of the model that keep the values drawn from the seed: the head of a new task."""
-    unused: tuple[str, ...]
-    """Weights of the folder that the model has no parameter for: the head of the former task."""
-
-
-def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
+def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
     """Load the body of a pre-trained model into a model with another head; with the head, what fits of it too.
+
+    Returns:
+        loaded, the number of weights from the folder; and the names of those that are new, which keep the values drawn
+        from the seed (the head of a new task), and of those of the folder that are unused (the head of the former one).
 
     Raises:
         BadInput: no weights can be read, or one of the body is missing, has another shape or type, or is not finite;
@@ -139,11 +131,11 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
         if wrong:
             raise BadInput(f"{folder}: {fault}" for fault in wrong)
     model.load_state_dict(taken, strict=False)
-    return Loaded(
-        loaded=tuple(taken),
-        new=tuple(name for name in own if name not in taken.keys() | _tied(model)),
-        unused=tuple(sorted(weights.keys() - taken.keys())),
-    )
+    return {
+        "loaded": len(taken),
+        "new": [name for name in own if name not in taken.keys() | _tied(model)],
+        "unused": sorted(weights.keys() - taken.keys()),
+    }
 
 
 @contextmanager

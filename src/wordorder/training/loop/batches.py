@@ -109,14 +109,6 @@ def training_loader(examples: Any, order: Any, args: Any, *, collate: Callable[[
     return library.prepare_data_loader(loader, args.device, num_processes=1, process_index=0, put_on_device=True)
 
 
-def skip_batches(loader: Any, batches: int) -> Any:
-    """Return a loader without its first batches, whose examples are not read."""
-    from accelerate import data_loader
-
-    library: Any = data_loader  # its functions are typed in part
-    return library.skip_first_batches(loader, batches) if batches else loader
-
-
 class WithRows:
     """A collator that puts the batch's rows beside it, as bytes, while they are still on the CPU.
 

@@ -39,10 +39,7 @@ class CarriedMemory:
         """The memory before the next batch; None where it is empty."""
 
     def put_in(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the batch as the model takes it: with the memory, and without memory_reset, which is applied here.
-
-        Args:
-            batch: from a loader of lanes; it is not changed.
+        """Return a batch of lanes as the model takes it: with the memory, and without memory_reset, applied here.
 
         Raises:
             ValueError: the batch has not as many rows as the memory, so that nobody knows whose memory is whose.
@@ -139,14 +136,9 @@ def score_running_text(
     device: torch.device,
     carries: bool = False,
 ) -> NextTokenTally:
-    """Run a model over running text without gradients and tally its predictions.
+    """Run a model over running text, lanes or windows, as `wordorder.tasks.scores.score` does over other examples.
 
-    Args:
-        model: takes a batch as keywords and gives an output with `.logits`; in evaluation mode already.
-        batches: of lanes, in order, or of windows.
-        tally: counts the predictions; it is returned.
-        device: where the model is.
-        carries: carry the model's memory from batch to batch, as lanes want it; False reads each row by itself.
+    With `carries` the model's memory goes from batch to batch, as lanes want it; without, each row is read by itself.
     """
     carried = CarriedMemory(carries=carries)
     # Not inference_mode: a compiled model, or one that caches a table, could not be trained with it afterwards.

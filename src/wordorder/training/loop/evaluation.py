@@ -17,7 +17,7 @@ from wordorder.tasks.scores import UNITS, NextTokenTally, Tally, TranslationTall
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.checkpoints.weights import is_sharded
 from wordorder.training.loop.carried_memory import score_running_text
-from wordorder.training.loop.training import Parts, Training
+from wordorder.training.loop.training import Training
 
 
 class Evaluation:
@@ -34,26 +34,15 @@ class Evaluation:
         make_tally: Callable[[torch.device, Any], Tally],
         headline: str,
     ) -> None:
-        self.training, self._collate, self._make_tally, self._headline = training, collate, make_tally, headline
-        self._keeps_units = False
-
-    @property
-    def _parts(self) -> Parts:
-        return self.training.parts
+        self.training, self._parts = training, training.parts
+        self._collate, self._make_tally, self._headline = collate, make_tally, headline
 
     def scores(self, dataset: Any) -> dict[str, float]:
         """Return the scores of a data set; called by all processes together."""
-        return self._scored(dataset)[0]
+        return self.scores_and_units(dataset, units=False)[0]
 
-    def scores_and_units(self, dataset: Any) -> tuple[dict[str, float], UnitSums | None]:
+    def scores_and_units(self, dataset: Any, *, units: bool = True) -> tuple[dict[str, float], UnitSums | None]:
         """Return the scores of a data set and the sums of its units, in their order; None if it does not tell them."""
-        self._keeps_units = hasattr(dataset, "unit_documents")
-        try:
-            return self._scored(dataset)
-        finally:
-            self._keeps_units = False
-
-    def _scored(self, dataset: Any) -> tuple[dict[str, float], UnitSums | None]:
         training, parts = self.training, self._parts
         training.watch.settle()
         if parts.processes.count > 1:
@@ -63,7 +52,7 @@ class Evaluation:
         was_training = model.training
         model.eval()
         with parts.accelerator.autocast():
-            tally = self.tally(model, dataset)
+            tally = self.tally(model, dataset, units=units and hasattr(dataset, "unit_documents"))
         model.train(was_training)
         if parts.processes.count > 1:
             tally.reduce(lambda tensor: cast(Tensor, parts.accelerator.reduce(tensor, "sum")), self._join)
@@ -73,28 +62,27 @@ class Evaluation:
             raise RunFailed(f"the validation loss is {scores['loss']} {when}; {last_good(training.folder)}")
         return scores, tally.units
 
-    def tally(self, model: Any, dataset: Any) -> Tally:
-        """Count the predictions for this process's share of a data set."""
-        tally = self._new_tally(dataset)
+    def tally(self, model: Any, dataset: Any, *, units: bool = False) -> Tally:
+        """Count the predictions for this process's share of a data set, and by unit if asked to."""
+        tally = self._new_tally(dataset, units=units)
         batches = self.batches(dataset)
         with self._in_step(model, len(batches), dataset):
-            return score(model, self._with_units(batches), tally, device=self._parts.device)
+            return score(model, self._with_units(batches) if units else batches, tally, device=self._parts.device)
 
-    def _new_tally(self, dataset: Any) -> Tally:
+    def _new_tally(self, dataset: Any, *, units: bool) -> Tally:
         tally = self._make_tally(self._parts.device, dataset)
-        if self._keeps_units:
+        if units:
             tally.keep_units(len(dataset.unit_documents))
         return tally
 
     def _with_units(self, batches: "DataLoader[dict[str, Tensor]]") -> Iterator[dict[str, Tensor]]:
-        """Yield the batches, with the units of their labels if those are kept."""
         loader: Any = batches
         dataset, share, first = loader.dataset, cast(range, loader.sampler), 0
         for batch in batches:
             rows, width = batch["input_ids"].shape
             index_B = np.array(share[first : first + rows], np.int64)
             first += rows
-            yield {**batch, UNITS: torch.as_tensor(dataset.units_of(index_B, width))} if self._keeps_units else batch
+            yield {**batch, UNITS: torch.as_tensor(dataset.units_of(index_B, width))}
 
     def in_short(self, scores: Mapping[str, float]) -> str:
         """Return the loss and the headline score as one line."""
@@ -156,11 +144,11 @@ class RunningTextEvaluation(Evaluation):
         assert training.memories is not None
         self._carries = training.memories.carries
 
-    def tally(self, model: Any, dataset: RunningText) -> Tally:
-        tally = cast(NextTokenTally, self._new_tally(dataset))
+    def tally(self, model: Any, dataset: RunningText, *, units: bool = False) -> Tally:
+        tally = cast(NextTokenTally, self._new_tally(dataset, units=units))
         streams = list(self._streams(dataset))
         with self._in_step(model, sum(map(len, streams)), dataset.windows()):
-            for batches in map(self._with_units, streams):
+            for batches in map(self._with_units, streams) if units else streams:
                 score_running_text(model, batches, tally, device=self._parts.device, carries=self._carries)
         return tally
 
@@ -188,8 +176,8 @@ class TranslationEvaluation(Evaluation):
         super().__init__(training, **options)
         self._tokenizer, self.search, self._always, self._reported = tokenizer, search, always, reported
 
-    def tally(self, model: Any, dataset: Any) -> Tally:
-        tally = cast(TranslationTally, super().tally(model, dataset))
+    def tally(self, model: Any, dataset: Any, *, units: bool = False) -> Tally:
+        tally = cast(TranslationTally, super().tally(model, dataset, units=units))
         if not (self._always or (dataset is self._reported and not self.training.active)):
             return tally
         parts = self._parts

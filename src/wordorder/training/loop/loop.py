@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from accelerate import skip_first_batches  # pyright: ignore[reportUnknownVariableType]  # it has types in part
 from accelerate.utils import set_seed
 from torch import Tensor
 from transformers import TrainerControl, TrainingArguments
@@ -19,7 +20,7 @@ from transformers.trainer_pt_utils import LabelSmoother
 from wordorder.errors import BadInput, Stopped
 from wordorder.tasks.scores import IGNORED
 from wordorder.training.checkpoints.checkpoint import last_good
-from wordorder.training.loop.batches import FED, READ, skip_batches
+from wordorder.training.loop.batches import FED, READ
 from wordorder.training.loop.evaluation import Evaluation
 from wordorder.training.loop.interruption import Interruption
 from wordorder.training.loop.log import Log
@@ -197,7 +198,8 @@ class Loop:
             training.memories.begin_epoch(within=skip > 0)
         self.order.set_epoch(epoch)
         training.meter.resume()
-        batches: Iterator[dict[str, Any]] = iter(skip_batches(self.loader, skip * size))
+        loader = cast(Any, skip_first_batches(self.loader, skip * size)) if skip else self.loader  # they are not read
+        batches: Iterator[dict[str, Any]] = iter(loader)
         for step in range(skip, length.steps_per_epoch):
             micro_batches = list(islice(batches, min(size, length.batches - step * size)))
             items = self.loss.items(micro_batches)

@@ -38,10 +38,12 @@ class Meter:
         self._tokens = 0
         self._padded: Tensor | None = None
         self._device = device
-        self._since: float | None = None
+        self._busy = 0.0  # seconds in which the thread that trains had its core
+        self._since: tuple[float, float] | None = None
+        self._warm: tuple[float, float] | None = None
+        self._advised = device.type != "cpu"
         self._stop = threading.Event()
         self._sampler: threading.Thread | None = None
-        self._crowding = Crowding() if device.type == "cpu" else None
 
     def resume(self) -> None:
         """Start or continue counting."""
@@ -53,9 +55,7 @@ class Meter:
         elif self._sampler is None:
             self._sampler = threading.Thread(target=self._sample, name="memory", daemon=True)
             self._sampler.start()
-        self._since = time.perf_counter()
-        if self._crowding is not None:
-            self._crowding.resume()
+        self._since = time.perf_counter(), time.thread_time()
 
     def pause(self) -> None:
         """Stop counting until `resume`."""
@@ -66,14 +66,35 @@ class Meter:
             self.peak_bytes = max(self.peak_bytes, torch.cuda.max_memory_allocated(self._device))
         else:
             self.peak_bytes = max(self.peak_bytes, psutil.Process().memory_info().rss)
-        self.seconds += time.perf_counter() - self._since
+        self.seconds, self._busy = self._counted(*self._since)
         self._since = None
-        if self._crowding is not None:
-            self._crowding.pause()
+
+    def _counted(self, wall: float, busy: float) -> tuple[float, float]:
+        return self.seconds + (time.perf_counter() - wall), self._busy + (time.thread_time() - busy)
 
     def advice(self) -> str | None:
-        """Return the advice of `Crowding` after this step, on a CPU; mostly None."""
-        return None if self._crowding is None else self._crowding.advice()
+        """Return advice where the threads of a training share their processors with other programs, once, else None.
+
+        Called after every step. The threads of one operation wait for its slowest; where another process holds a core,
+        every operation waits for the system to give that core back, and two threads can be forty times slower than one.
+        What shows it is the thread that trains: alone on its core it has nearly all of the time that passes. The time
+        of the whole process would say less, because of many threads a small model keeps some idle on a machine that is
+        free, too.
+        """
+        if self._advised or self._since is None:
+            return None
+        wall, busy = self._counted(*self._since)
+        self._warm = self._warm or (wall, busy)  # the first step loads libraries and asks for memory
+        wall, busy = wall - self._warm[0], busy - self._warm[1]
+        self._advised = wall >= _LOOKED_AT
+        threads = torch.get_num_threads()
+        if not self._advised or threads == 1 or busy >= _CROWDED * wall:
+            return None
+        return (
+            f"the processors are shared: {threads} threads wait for each other, and training had only "
+            f"{busy / wall:.0%} of the time of its core; one thread is probably faster: "
+            "--set training.threads=1, or, to compare, --set compare.workers=2 (each with one thread)"
+        )
 
     def close(self) -> None:
         """Stop counting for good, and end the thread that watches memory."""
@@ -132,49 +153,3 @@ def cpu_threads(count: int | None) -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class Crowding:
-    """Detects that the threads of a training share their processors with other programs.
-
-    The threads of one operation wait for its slowest; where another process holds a core, every operation waits for the
-    system to give that core back, and two threads can be forty times slower than one. What shows it is the thread that
-    trains: alone on its core it has nearly all of the time that passes. The time of the whole process would say less,
-    because of many threads a small model keeps some idle on a machine that is free, too.
-    """
-
-    def __init__(self) -> None:
-        self._wall = self._busy = 0.0
-        self._since: tuple[float, float] | None = None
-        self._warm = self._said = False
-
-    def resume(self) -> None:
-        """Start or continue counting, in the thread that trains."""
-        if not self._said and self._since is None:
-            self._since = time.perf_counter(), time.thread_time()
-
-    def pause(self) -> None:
-        """Stop counting until `resume`."""
-        if self._since is not None:
-            wall, busy = self._since
-            self._wall += time.perf_counter() - wall
-            self._busy += time.thread_time() - busy
-            self._since = None
-
-    def advice(self) -> str | None:
-        """Return advice once, after the first seconds of training, else None; called after every step."""
-        if self._said or self._since is None:
-            return None
-        self.pause()
-        if not self._warm:  # the first step loads libraries and asks for memory
-            self._warm, self._wall, self._busy = True, 0.0, 0.0
-        self._said = self._wall >= _LOOKED_AT
-        self.resume()
-        threads = torch.get_num_threads()
-        if not self._said or threads == 1 or self._busy >= _CROWDED * self._wall:
-            return None
-        return (
-            f"the processors are shared: {threads} threads wait for each other, and training had only "
-            f"{self._busy / self._wall:.0%} of the time of its core; one thread is probably faster: "
-            "--set training.threads=1, or, to compare, --set compare.workers=2 (each with one thread)"
-        )

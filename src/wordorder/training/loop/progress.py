@@ -57,13 +57,14 @@ class _NowAndThen(Progress):
     def __init__(self, name: str) -> None:
         self._name = name
         self._step, self._total = -1, 0
-        self._rate = Rate()
+        self._since, self._first_step = time.monotonic(), 0
+        self._first_tokens: int | None = None
         self._losses: deque[float] = deque(maxlen=_AVERAGED)
         self._next = 0.0
 
     def start(self, step: int, total: int) -> None:
         self._total = total
-        self._rate.start(step)
+        self._since, self._first_step, self._first_tokens = time.monotonic(), step, None
 
     def update(self, step: int, loss: float, tokens: int) -> None:
         if step == self._step:  # the last step of an epoch is reported twice
@@ -72,7 +73,18 @@ class _NowAndThen(Progress):
         self._losses.append(loss)
         if self._is_due() or step == self._total:
             mean = fsum(self._losses) / len(self._losses)
-            self._show(step, f"loss {mean:.4f}  {self._rate.text(step, tokens, self._total)}")
+            self._show(step, f"loss {mean:.4f}  {self._rate(step, tokens)}")
+
+    def _rate(self, step: int, tokens: int) -> str:
+        """Return steps and tokens a second since the start or the resumption, and the time left at that rate."""
+        if self._first_tokens is None:
+            self._first_tokens = tokens * self._first_step // max(step, 1)
+        seconds = max(time.monotonic() - self._since, 1e-9)
+        steps_a_second = (step - self._first_step) / seconds
+        left = int((self._total - step) / steps_a_second) if steps_a_second > 0 else 0
+        clock = f"{left // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}"
+        tokens_a_second = (tokens - self._first_tokens) / seconds
+        return f"{steps_a_second:.1f} steps/s  {tokens_a_second:,.0f} tokens/s  {clock} left"
 
     def advise(self, text: str) -> None:
         self.say(text)
@@ -148,30 +160,6 @@ class Bar(_NowAndThen):
 
     def close(self) -> None:
         self._bar.stop()
-
-
-class Rate:
-    """Steps and tokens a second since the run was started or resumed, and the time left at that rate."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._first_step = 0
-        self._first_tokens: int | None = None
-
-    def start(self, step: int) -> None:
-        """Start to count time, steps and tokens."""
-        self._since, self._first_step, self._first_tokens = time.monotonic(), step, None
-
-    def text(self, step: int, tokens: int, total: int) -> str:
-        """Return rate and time left, such as `12.3 steps/s  25,190 tokens/s  0:01:20 left`."""
-        if self._first_tokens is None:
-            self._first_tokens = tokens * self._first_step // max(step, 1)
-        seconds = max(time.monotonic() - self._since, 1e-9)
-        steps_a_second = (step - self._first_step) / seconds
-        left = int((total - step) / steps_a_second) if steps_a_second > 0 else 0
-        clock = f"{left // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}"
-        tokens_a_second = (tokens - self._first_tokens) / seconds
-        return f"{steps_a_second:.1f} steps/s  {tokens_a_second:,.0f} tokens/s  {clock} left"
 
 
 def choose_progress(name: str, *, shown: bool) -> Progress:

@@ -13,7 +13,7 @@ from wordorder.errors import BadInput, RunFailed
 from wordorder.training.checkpoints.checkpoint import (
     STATE,
     checkpoints,
-    is_whole,
+    damage,
     last_good,
     rotate,
     write_checkpoint,
@@ -46,13 +46,8 @@ class Saving:
     A checkpoint holds safetensors and JSON only: weights, optimizer, learning rates, random generators, half-finished
     averages, what the meter has counted and the digest of the batches. Of several processes, process 0 writes for all,
     and what it writes does not show how weights and optimizer were shared out among them. All processes call every
-    method together.
-
-    Args:
-        training: what is saved and restored.
-        tokenizer: saved beside every model.
-        examples: of training; a stream among them keeps its position.
-        keep_steps: checkpoints of these steps are never removed.
+    method together. Of training examples that are a stream the position is kept, and checkpoints of `keep_steps` are
+    never removed.
     """
 
     def __init__(self, training: Training, *, tokenizer: Any, examples: Any, keep_steps: Collection[int]) -> None:
@@ -175,7 +170,7 @@ class Saving:
         best = self._best()
         # The run folder may have been moved, or its best checkpoint lost: then the best is looked for anew. Whatever
         # folder the state names, it is a checkpoint of this run.
-        found = best is not None and is_whole(best)
+        found = best is not None and damage(best) is None
         training.state.best_model_checkpoint = str(best) if found else None
         if best is not None and not found:
             training.state.best_global_step = training.state.best_metric = None
@@ -267,7 +262,7 @@ class Saving:
         if parts.processes.is_main:
             self._rotate()  # the run may have been killed before it came to that
         best = self._best()
-        if parts.args.load_best_model_at_end and best is not None and is_whole(best):
+        if parts.args.load_best_model_at_end and best is not None and damage(best) is None:
             training.state.best_model_checkpoint = str(best)
             load_weights(parts.model, best)
         else:

@@ -218,8 +218,7 @@ def _accelerator(args: TrainingArguments) -> Accelerator:
 def prepare_training(parts: Parts, *, steps: int, decay_all: bool, encoding_rate: float = 1.0) -> None:
     """Make optimizer and learning rates, and wrap the model for its processes and its precision.
 
-    Args:
-        encoding_rate: the learning rate of the encodings' parameters, as a multiple of the others'.
+    `encoding_rate` is the learning rate of the encodings' parameters, as a multiple of the others'.
     """
     args, model = parts.args, parts.model
     _checkpoint_activations(model, args)

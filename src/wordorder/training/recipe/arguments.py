@@ -41,11 +41,7 @@ def argument_names() -> list[str]:
 
 
 def argument_faults(table: Mapping[str, Any]) -> list[str]:
-    """Return every fault of the section [training]: of each value, or else of those that do not go together here.
-
-    Args:
-        table: the section as it was read, with or without our defaults.
-    """
+    """Return every fault of the section [training]: of each value, or else of those that do not go together here."""
     try:
         TrainingSettings(**table)
     except BadInput as error:
@@ -153,12 +149,9 @@ def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequence[Metric] = ()) -> Any:
-    """Make transformers.TrainingArguments from a resolved section [training].
+    """Make transformers.TrainingArguments from a section [training] with its defaults.
 
-    Args:
-        table: the section with our defaults.
-        output_dir: the run folder.
-        metrics: of the task; they say whether more is better.
+    The task's metrics say whether more is better.
 
     Raises:
         ValueError: transformers refuses the combination.
@@ -195,15 +188,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequenc
 
 
 def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
-    """Return the arguments that a run in several processes needs besides the recipe's own names.
-
-    Args:
-        table: the section with our defaults.
-        on_cpu: no accelerator is used.
-
-    Raises:
-        ValueError: weights cannot be shared out here, or the launcher asks for what the recipe is to say.
-    """
+    """Return the arguments that a run in several processes needs besides the recipe's own names."""
     if process_count() == 1:
         return {}
     for name, remedy in (
@@ -225,9 +210,5 @@ def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str
 
 
 def wants_tensorboard(table: Mapping[str, Any]) -> bool:
-    """Tell whether `report_to` names TensorBoard.
-
-    Args:
-        table: the section with our defaults.
-    """
+    """Tell whether `report_to` names TensorBoard."""
     return TENSORBOARD in tracker_names(table.get("report_to"))

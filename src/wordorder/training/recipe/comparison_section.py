@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
 from wordorder.errors import BadInput
 from wordorder.limits import MOST_ARMS, MOST_FOLDS, MOST_RUNS, MOST_SEED, MOST_WORKERS
@@ -36,22 +36,14 @@ def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-def _counted(folds: object) -> object:
-    """Expand a number of folds."""
-    if type(folds) is not int:
-        return folds
-    if not 1 <= folds <= MOST_FOLDS:
-        raise BadInput(f"compare.folds: must be at least 1 and at most {MOST_FOLDS:,}, or a list of folds, got {folds}")
-    return tuple(range(folds))
-
-
-def _first(seeds: object) -> object:
-    """Expand a number of seeds."""
-    if type(seeds) is not int:
-        return seeds
-    if not 1 <= seeds <= MOST_RUNS:
-        raise BadInput(f"compare.seeds: must be at least 1 and at most {MOST_RUNS:,}, or a list of seeds, got {seeds}")
-    return tuple(range(seeds))
+def _counted(value: object, info: ValidationInfo) -> object:
+    """Expand a number of folds or seeds to a list."""
+    if type(value) is not int:
+        return value
+    name, most = info.field_name, MOST_FOLDS if info.field_name == "folds" else MOST_RUNS
+    if not 1 <= value <= most:
+        raise BadInput(f"compare.{name}: must be at least 1 and at most {most:,}, or a list of {name}, got {value}")
+    return tuple(range(value))
 
 
 def _listed(seeds: object) -> object:
@@ -68,6 +60,7 @@ def _not_time(match: object) -> object:
 
 
 Rates = Annotated[Several[Annotated[int | float, Gt(0)]], AfterValidator(_different)]
+_INTEGERS = WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]})
 
 _ARMS: dict[str, Any] = {
     "type": "array",
@@ -79,14 +72,6 @@ _ARMS: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
-
-
-Folds = Annotated[
-    Several[Annotated[int, Ge(0)]],
-    BeforeValidator(_counted),
-    AfterValidator(_different),
-    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
-]
 
 
 class CompareConfig(Section):
@@ -102,17 +87,17 @@ class CompareConfig(Section):
     """Title of the report; empty: the recipe's name."""
     notes: str = ""
     """Text below the report's title: what is compared, and why."""
-    seeds: Annotated[
-        Several[Seed],
-        BeforeValidator(_first),
-        MinLen(1),
-        AfterValidator(_different),
-        WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
-    ] = (0, 1, 2)
+    seeds: Annotated[Several[Seed], BeforeValidator(_counted), MinLen(1), AfterValidator(_different), _INTEGERS] = (
+        0,
+        1,
+        2,
+    )
     """Seeds that each arm is trained on, once each; a number n means 0 to n - 1. They decide the weights, the order
     of the batches and the training masks. With `folds` and no seeds, the only seed is 0: the spread is then that over
     the folds."""
-    folds: Folds = ()
+    folds: Annotated[
+        Several[Annotated[int, Ge(0)]], BeforeValidator(_counted), AfterValidator(_different), _INTEGERS
+    ] = ()
     """Folds of `data.folds` that each arm is trained on, once with each seed; a number n means 0 to n - 1. A fold
     decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
     match: Annotated[Literal["none", "parameters", "flops"], BeforeValidator(_not_time)] = "none"
@@ -144,13 +129,9 @@ class CompareConfig(Section):
     tune_encoding: Rates = ()
     """Values of training.encoding_learning_rate tried for every arm with each rate of `tune`; an arm whose encoding has
     no parameters is tried without. Empty keeps the recipe's."""
-    tune_seed: Annotated[
-        Several[Seed],
-        BeforeValidator(_listed),
-        MinLen(1),
-        AfterValidator(_different),
-        WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
-    ] = (100,)
+    tune_seed: Annotated[Several[Seed], BeforeValidator(_listed), MinLen(1), AfterValidator(_different), _INTEGERS] = (
+        100,
+    )
     """Seed of the trials of `tune`, or several: all rates are tried on the first, on each further one the better half
     of those that are left. None of them may be one of `seeds`, whose runs count."""
     tune_extend: Annotated[int, Ge(0), Le(8)] = 0
@@ -198,9 +179,6 @@ class CompareConfig(Section):
 
 def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
     """Check [compare] and the shape of its arms; the overrides of an arm are checked with the recipe.
-
-    Args:
-        table: the section as it was read.
 
     Returns:
         The section, which is one with the arms alone if another value is wrong, and the faults.

@@ -22,16 +22,10 @@ def packaged_recipes() -> dict[str, Path]:
 
 
 def find_recipe(given: str | Path) -> Path:
-    """Return the file of a recipe: an existing path, or the name of a recipe that comes with the package.
+    """Return the file of a recipe: an existing path, or the name of one of the package; BadInput if it is neither.
 
     Names are read in any letter case, with hyphens for underscores, and with the ending or without.
     `recipes/demo.toml`, as earlier versions were told, is `demo`.
-
-    Args:
-        given: what a command was told.
-
-    Raises:
-        BadInput: it is neither.
     """
     path, known = Path(given), packaged_recipes()
     if path.exists() and not path.is_dir():
@@ -67,9 +61,7 @@ def _minutes(comment: str) -> int | None:
 def copy_recipe(recipe: Path, target: Path | None) -> list[Path]:
     """Copy a recipe, and beside it the one that it names as its base; no file is ever replaced.
 
-    Args:
-        recipe: the file to copy.
-        target: the file to write; by default the recipe's name in the working directory.
+    Without a target it gets the recipe's name in the working directory.
 
     Returns:
         The files that were written, the recipe first. A base that is there already, with the same text, is none.

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,24 +24,8 @@ that of the new head."""
 TOKENIZER = "tokenizer.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pretrained:
-    """The network and the fields of [model] in config.json of a saved model."""
-
-    network: str
-    fields: Mapping[str, Any]
-    """Fields of [model] in config.json; a missing one has the default of the version that wrote it, which may
-    differ."""
-
-
 def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> str:
-    """Put an arm and a seed into the placeholders of a folder's name.
-
-    Args:
-        pattern: such as runs/pretraining/{arm}/seed-{seed}/model.
-        arm: the name of the arm; None leaves {arm}.
-        seed: the seed of the run; None leaves {seed}.
-    """
+    """Put an arm and a seed, where they are given, into a name such as runs/pretraining/{arm}/seed-{seed}/model."""
     for mark, value in ((ARM, arm), (SEED, seed)):
         pattern = pattern if value is None else pattern.replace(mark, str(value))
     return pattern
@@ -50,10 +33,6 @@ def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> s
 
 def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], str | None, list[str]]:
     """Fill [model] and [tokenizer] in from the folder that `model.pretrained` names.
-
-    Args:
-        tables: the sections of a recipe; not changed.
-        seed: stands for {seed} in the folder's name.
 
     Returns:
         The sections, [model] without `pretrained`; the folder, or None where the recipe names none; and the faults.
@@ -73,16 +52,12 @@ def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], s
         return dict(tables), None, list(error.faults)
     faults = _conflicts(saved, model, folder)
     tokenizer, tokenizer_faults = _tokenizer(tables.get("tokenizer", {}), folder)
-    fields = {**saved.fields, **{name: value for name, value in model.items() if name != "network"}}
-    filled = {**tables, "model": {"network": saved.network, **fields}, "tokenizer": tokenizer}
+    filled = {**tables, "model": {**saved, **model, "network": saved["network"]}, "tokenizer": tokenizer}
     return filled, folder, faults + tokenizer_faults
 
 
-def read_pretrained(folder: Path) -> Pretrained:
-    """Read config.json of a saved model.
-
-    Args:
-        folder: as a run's model/, a checkpoint-N/ or `wordorder convert` leave it.
+def read_pretrained(folder: Path) -> dict[str, Any]:
+    """Return [model] of a saved model; a field that is missing has a default of the version that wrote it.
 
     Raises:
         BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
@@ -108,16 +83,13 @@ def read_pretrained(folder: Path) -> Pretrained:
     except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
     weight_files(folder)
-    return Pretrained(network=network, fields=fields)
+    return {"network": network, **fields}
 
 
 def saved_version(folder: str | None) -> dict[str, str]:
     """Return the configuration field with the earlier version that saved a model, or an empty dict.
 
     A model that starts from it means what it did: options that nobody gave have the defaults of that version.
-
-    Args:
-        folder: of the saved model that a recipe starts from; None where it starts from none.
     """
     from wordorder.models import changed_defaults
 
@@ -136,18 +108,18 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
         raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
 
 
-def _conflicts(saved: Pretrained, model: Mapping[str, Any], folder: str) -> list[str]:
+def _conflicts(saved: Mapping[str, Any], model: Mapping[str, Any], folder: str) -> list[str]:
     """Return a fault for each field that the recipe sets to another value than the saved model has."""
     from wordorder.models import config_fields
 
-    defaults = config_fields(saved.network)
-    faults: list[str] = []
-    if model.get("network", saved.network) != saved.network:
-        faults.append(f"model.network: {folder} holds a {saved.network}, got {model['network']!r}; leave it out")
+    network, faults = saved["network"], list[str]()
+    defaults = config_fields(network)
+    if model.get("network", network) != network:
+        faults.append(f"model.network: {folder} holds a {network}, got {model['network']!r}; leave it out")
     for name, value in model.items():
         if name in FREE or name not in defaults:
             continue
-        there = saved.fields.get(name, defaults[name])
+        there = saved.get(name, defaults[name])
         if value != there:
             faults.append(f"model.{name}: is {there!r} in {folder}, got {value!r}; leave it out")
     return faults
@@ -166,22 +138,14 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
 
 
 def tokenizer_content(path: str | None) -> str:
-    """Return the digest of an existing tokeniser, independent of its path.
-
-    Args:
-        path: the folder, or the tokenizer.json.
-    """
+    """Return the digest of an existing tokeniser, a folder or its tokenizer.json, independent of its path."""
     place = Path(path or "").expanduser()
     file = place / TOKENIZER if place.is_dir() else place
     return _digest(file, file.stat().st_mtime_ns)
 
 
 def weights_content(folder: Path) -> str:
-    """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path.
-
-    Args:
-        folder: of the model.
-    """
+    """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path."""
     from wordorder.training.checkpoints.weights import weight_files
 
     return " ".join(_digest(file, file.stat().st_mtime_ns) for file in weight_files(folder))

@@ -5,6 +5,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from wordorder.errors import BadInput
@@ -14,7 +15,7 @@ from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, Co
 from wordorder.training.recipe.pretrained import ARM, SEED, place
 from wordorder.training.recipe.sections import check_run
 from wordorder.training.recipe.sources import SOURCES
-from wordorder.training.recipe.toml_text import parse_value, set_dotted, to_toml
+from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
 
 if typing.TYPE_CHECKING:
     from wordorder.data import DataConfig, TokenizerConfig
@@ -75,28 +76,16 @@ class Recipe:
         Raises:
             BadInput: a name or value is wrong; every fault is listed.
         """
-        return self._changed(copy.deepcopy(dict(self.raw)), overrides)
+        return _check(_changed(copy.deepcopy(dict(self.raw)), overrides), self.path)
 
     def for_arm(self, arm: ArmConfig) -> "Recipe":
         """Return the recipe of one arm: with its overrides, and without [compare], which is about all arms.
-
-        Args:
-            arm: one of `compare.arms`.
 
         Raises:
             BadInput: an override is wrong; every fault is listed.
         """
         raw = {section: copy.deepcopy(table) for section, table in self.raw.items() if section != "compare"}
-        faults = _put(raw, arm.overrides)
-        if faults:
-            raise BadInput(faults)
-        return _check(_placed(raw, self.compare, arm), self.path)
-
-    def _changed(self, raw: dict[str, Any], overrides: Mapping[str, Any]) -> "Recipe":
-        faults = _put(raw, overrides)
-        if faults:
-            raise BadInput(faults)
-        return _check(raw, self.path)
+        return _check(_placed(_changed(raw, arm.overrides), self.compare, arm), self.path)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return all sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
@@ -157,6 +146,23 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return _check(raw, path)
 
 
+def check_overrides(recipe: Recipe, overrides: Sequence[str]) -> None:
+    """Refuse overrides of a comparison that change nothing, since every arm has a value of its own there."""
+    arms = () if recipe.compare is None else recipe.compare.arms
+    own = [[split_key(name) for name in arm.overrides] for arm in arms]
+    faults: list[str] = []
+    for override in overrides if arms else ():
+        key = split_key(override.partition("=")[0])
+        if all(any(key[: len(name)] == name for name in names) for names in own):
+            dotted = ".".join(key)
+            faults.append(
+                f"--set {override}: every arm sets {dotted} itself, so that nothing would change; write other arms, "
+                f'in a copy of the recipe or by --set \'compare.arms=[{{name="NAME", "{dotted}"=VALUE}}]\''
+            )
+    if faults:
+        raise BadInput(faults)
+
+
 def read_tables(path: Path) -> dict[str, Any]:
     """Read a recipe's sections, and lay them over those of its base if it has one.
 
@@ -164,9 +170,6 @@ def read_tables(path: Path) -> dict[str, Any]:
     (encoding_options) and the list of arms are such values, taken whole. What the recipe leaves out stays as in the
     base, so that several data sets share arms which are written once. A base has no base of its own: two files say
     everything. The run folder's recipe.toml holds the result, without `base`.
-
-    Args:
-        path: the TOML file.
 
     Raises:
         BadInput: one of the files cannot be read or is no TOML, or `base` names no file that may be one.
@@ -203,9 +206,17 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
     except ValueError as error:
         remedy = (
-            "" if path.suffix == ".toml" else f"; if it is your data, write wordorder init --data {path} --task TASK"
+            ""
+            if path.suffix == ".toml"
+            else f"; if it is your data, write wordorder init --data {quote(str(path))} --task TASK"
         )
         raise BadInput(f"{path}: is not valid TOML: {one_line(error)}{remedy}") from None
+
+
+def _changed(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    if faults := _put(raw, overrides):
+        raise BadInput(faults)
+    return raw
 
 
 def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """The JSON Schema of recipes, by which editors complete and check them, and from which the page of recipes is made."""
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,6 +11,8 @@ from pydantic import TypeAdapter
 from wordorder import __version__
 from wordorder.limits import MOST_COUNT
 from wordorder.section import Section
+
+_ARGUMENT = re.compile(r"^ {4}(\w+): (.*?)(?=^ {4}\w|^\S|\Z)", flags=re.MULTILINE | re.DOTALL)
 
 
 def recipe_schema() -> dict[str, Any]:
@@ -111,8 +114,11 @@ def _described(kind: type) -> Mapping[str, str]:
     """Return what the docstrings of a class and its bases say of its arguments."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
-        _, _, arguments = (owner.__doc__ or "").partition("Args:\n")
-        for name, text in re.findall(r"^ +(\w+): (.+(?:\n {12,}.+)*)", arguments.partition("\n\n")[0], re.MULTILINE):
-            sentence = " ".join(text.split())
-            found[name] = sentence[0].upper() + sentence[1:]
+        found |= {name: text[0].upper() + text[1:] for name, text in meanings_of_arguments(owner).items()}
     return found
+
+
+def meanings_of_arguments(kind: type) -> dict[str, str]:
+    """Return what the docstring of a class says of its arguments."""
+    arguments = (inspect.getdoc(kind) or "").partition("\nArgs:\n")[2]
+    return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(arguments)}

@@ -25,9 +25,6 @@ def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
     """Return the field of a model's configuration that declares [CLS], or an empty dict without special tokens.
 
     The id is that of tokenizers trained here; of an existing one only that there is one is known before it is read.
-
-    Args:
-        tokenizer: of the recipe; None where it has faults.
     """
     return {"cls_token_id": 2} if tokenizer is None or tokenizer.add_special_tokens else {}
 
@@ -139,10 +136,10 @@ def _made(kind: type[_Section], table: Mapping[str, Any]) -> tuple[_Section | No
         return None, list(error.faults)
 
 
-def _placed(section: str, fault: str) -> str:
+def _in_model(fault: str) -> str:
     """Return a fault with its section in front: the configs name theirs, other errors do not."""
     fault = " ".join(fault.split())
-    return fault if fault.startswith((f"{section}.", f"[{section}]")) else f"[{section}]: {fault}"
+    return fault if fault.startswith(("model.", "[model]")) else f"[model]: {fault}"
 
 
 def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
@@ -175,9 +172,9 @@ def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfi
         config = build_config(network, **{name: value for name, value in table.items() if name != "network"})
     except (ValueError, TypeError) as error:
         found = error.faults if isinstance(error, BadInput) else (str(error),)
-        return None, faults + [_placed("model", fault) for fault in found]
+        return None, faults + [_in_model(fault) for fault in found]
     if task is not None and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
-        faults += [_placed("model", fault) for fault in config.tying_faults()]
+        faults += map(_in_model, config.tying_faults())
     return config, faults
 
 

@@ -17,12 +17,10 @@ SOURCES = ("source", "validation_source", "test_source", *TARGETS)
 def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
     """Find a relative source in the working directory, or in the folder that WORDORDER_DATA names.
 
-    Args:
-        source: a path or glob; what is built in, generated or of the Hub is left alone.
-        name: which of `SOURCES` it is, for the fault.
+    What is built in, generated or of the Hub is left alone.
 
     Returns:
-        The source that was found, and the faults: none, or one that says where was looked.
+        The source that was found, and the faults of data.<name>: none, or one that says where was looked.
     """
     named = source in BUILT_IN or source.startswith("hub:") or generated_task(source) is not None
     if named or (name == "test_source" and source == "none"):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from wordorder.data import DataConfig
 from wordorder.data.corpora.read import find_files
@@ -26,15 +27,16 @@ class _Size:
     layers: int
     heads: int
     steps: int
+    epochs: int
     rate: str
     pieces: int
     """Entries of a vocabulary of pieces of words."""
 
 
 _SIZES = (
-    _Size(hidden_size=64, layers=2, heads=4, steps=500, rate="2e-3", pieces=2000),
-    _Size(hidden_size=128, layers=4, heads=4, steps=2000, rate="1e-3", pieces=6000),
-    _Size(hidden_size=256, layers=6, heads=8, steps=20_000, rate="5e-4", pieces=16_000),
+    _Size(hidden_size=64, layers=2, heads=4, steps=500, epochs=10, rate="2e-3", pieces=2000),
+    _Size(hidden_size=128, layers=4, heads=4, steps=2000, epochs=5, rate="1e-3", pieces=6000),
+    _Size(hidden_size=256, layers=6, heads=8, steps=20_000, epochs=3, rate="5e-4", pieces=16_000),
 )
 
 _ARMS = {
@@ -135,16 +137,17 @@ def _text(data: str, task: str, target: Path, translations: str | None, size: in
     evaluated = "eval_steps = 0.2  # validate five times\nsave_steps = 0.2  # and save a checkpoint as often\n"
     trained = f"max_steps = {sizes.steps}  # optimizer steps of each run\n{evaluated}"
     if kind.labels is not None or kind.translates:
-        trained = f'num_train_epochs = {_epochs(size)}  # passes over the training texts\neval_strategy = "epoch"  # '
+        trained = f'num_train_epochs = {sizes.epochs}  # passes over the training texts\neval_strategy = "epoch"  # '
         trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
     arms = "".join(f'\n[[compare.arms]]\nname = "{name}"\n"model.encoding" = "{name}"\n' for name in _ARMS[network])
+    named = quote(str(target))
     return f"""# Compare positional encodings on {" ".join(data.split())} ({task}).
 #
-#   wordorder compare {target} --dry-run    # check this file
-#   wordorder data {target}                 # documents, tokens, duplicates
-#   wordorder cost {target}                 # parameters and memory of each arm
-#   wordorder compare {target}              # train all arms; the report is runs/{target.stem}/report.html
-#   wordorder compare {target} --seeds 7    # more seeds in the same folder, for a significant result
+#   wordorder compare {named} --dry-run    # check this file
+#   wordorder data {named}                 # documents, tokens, duplicates
+#   wordorder cost {named}                 # parameters and memory of each arm
+#   wordorder compare {named}              # train all arms; the report is runs/{target.stem}/report.html
+#   wordorder compare {named} --seeds 7    # more seeds in the same folder, for a significant result
 #
 # All keys: https://wordorder.github.io/wordorder/recipes.html. All encodings: wordorder list.
 [data]
@@ -177,10 +180,6 @@ weight_decay = 0.01
 seeds = 3  # 0, 1 and 2: a pilot; a significant difference takes 6 or 7
 workers = 2  # runs at the same time, each on one core
 {arms}"""
-
-
-def _epochs(size: int) -> int:
-    return 10 if size <= _SMALL else 5 if size <= _MEDIUM else 3
 
 
 def _quoted(text: str) -> str:

@@ -11,11 +11,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def parse_value(text: str) -> Any:
-    """Read a value as TOML would, or as the bare string that it is: `3e-3`, `true`, `[0, 1]`, `rope`.
-
-    Args:
-        text: what stands after `=` in `--set section.key=value`.
-    """
+    """Read a value of `--set` as TOML would, or as the bare string that it is: `3e-3`, `true`, `[0, 1]`, `rope`."""
     try:
         value = parse_toml(f"value = {text}")
     except ValueError:
@@ -26,14 +22,7 @@ def parse_value(text: str) -> Any:
 
 
 def split_key(text: str) -> list[str]:
-    """Split a dotted key as TOML does, so that a quoted part may hold a dot.
-
-    Args:
-        text: such as `training.learning_rate`.
-
-    Raises:
-        ValueError: the text is no dotted key.
-    """
+    """Split a dotted key as TOML does, so that a quoted part may hold a dot; ValueError for what is no such key."""
     try:
         node: Any = parse_toml(f"{text} = 0")
     except ValueError as error:
@@ -49,12 +38,7 @@ def split_key(text: str) -> list[str]:
 
 
 def set_dotted(tree: dict[str, Any], dotted: str, value: Any) -> None:
-    """Put a value into nested tables, making the tables that are missing.
-
-    Args:
-        tree: changed in place.
-        dotted: such as `model.encoding_options.base`.
-        value: what to put there; a table replaces the table that was there.
+    """Put a value into nested tables, making the tables that are missing; a table replaces the one that was there.
 
     Raises:
         ValueError: the name has no section, or leads through something that is not a table.
@@ -92,8 +76,7 @@ def _value(value: Any) -> str:
 def to_toml(tree: Mapping[str, Mapping[str, Any]]) -> str:
     """Write sections as TOML; a value that is None is left out, since TOML has no null.
 
-    Args:
-        tree: section -> name -> value; a table within a section is written inline, a list of them as [[section.name]].
+    A table within a section is written inline, a list of them as [[section.name]].
     """
     lines: list[str] = []
     for section, table in tree.items():

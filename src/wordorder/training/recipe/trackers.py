@@ -32,11 +32,7 @@ _DISTRIBUTIONS = {"azure_ml": "azureml-mlflow", "comet_ml": "comet-ml", "flyte":
 
 
 def tracker_names(report_to: Any) -> list[str]:
-    """Return the trackers that a value of report_to names, each once; "all" means every one that is installed.
-
-    Args:
-        report_to: a name, a list of names, or None.
-    """
+    """Return the trackers that a value of report_to names, each once; "all" means every one that is installed."""
     named = [report_to] if isinstance(report_to, str) else list(cast("Sequence[str]", report_to or ()))
     if "all" in named:
         named += _installed()
@@ -44,11 +40,7 @@ def tracker_names(report_to: Any) -> list[str]:
 
 
 def tracker_faults(report_to: Any) -> list[str]:
-    """Return one line for each tracker that is not known or not installed.
-
-    Args:
-        report_to: see `tracker_names`.
-    """
+    """Return one line for each tracker that is not known or not installed."""
     named = tracker_names(report_to)
     if not set(named) - {TENSORBOARD}:  # it comes with the extra train
         return []
@@ -81,10 +73,6 @@ def trackers_in(logs: Path, report_to: Any) -> Generator[None]:
     A place that the user has chosen by the tracker's own variable stays. A wandb run that was begun within is ended,
     or the next run of the process would go on with it; one that the caller began goes on. trackio reads its place once
     in a process: later runs of the same process (arms of a comparison) write where the first one does.
-
-    Args:
-        logs: the folder <run folder>/logs; made when a tracker is named.
-        report_to: see `tracker_names`.
     """
     named = [name for name in tracker_names(report_to) if name != TENSORBOARD]
     if not named:

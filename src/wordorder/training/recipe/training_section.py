@@ -34,54 +34,37 @@ NO_EFFECT_ON_RESULTS = frozenset(
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
 
-_NO_UPLOAD = "a run uploads nothing; afterwards: wordorder push MODEL_DIR REPO"
-_EXACT = "evaluation is always exact over all tokens"
-_SUMS = "evaluation keeps sums, not outputs"
-_PRECISION = "evaluation has the precision of training"
-
-FIXED: dict[str, str] = {
-    "auto_find_batch_size": "it would change the batch size, and so the results, unseen",
-    "accelerator_config": "the batches are made by wordorder.data",
-    "batch_eval_metrics": _EXACT,
-    "bf16_full_eval": _PRECISION,
-    "dataloader_in_order": "a resumed run sees the batches that it would have seen, in their order",
-    "data_seed": "data.seed and training.seed decide the order of the data",
-    "deepspeed": "its checkpoints hold pickled files, which this package neither writes nor reads",
-    "disable_tqdm": "progress is shown by this package",
-    "do_eval": "every run evaluates",
-    "do_predict": "every run is tested",
-    "do_train": "every run trains",
-    "enable_jit_checkpoint": "a run saves itself when it is interrupted or terminated",
-    "eval_accumulation_steps": _SUMS,
-    "eval_do_concat_batches": _SUMS,
-    "eval_use_gather_object": _SUMS,
-    "fp16_full_eval": _PRECISION,
-    "hub_always_push": _NO_UPLOAD,
-    "hub_model_id": _NO_UPLOAD,
-    "hub_private_repo": _NO_UPLOAD,
-    "hub_revision": _NO_UPLOAD,
-    "hub_strategy": _NO_UPLOAD,
-    "hub_token": _NO_UPLOAD,
-    "ignore_data_skip": "a resumed run sees the batches that it would have seen",
-    "include_for_metrics": _EXACT,
-    "include_num_input_tokens_seen": "tokens are always counted",
-    "label_names": "the task decides",
-    "length_column_name": "the task decides how examples are grouped",
-    "liger_kernel_config": "Liger has no kernels for the networks of this package",
-    "local_rank": "the launcher sets it",
-    "logging_nan_inf_filter": "a loss that is not finite stops the run",
-    "parallelism_config": "the launcher sets it",
-    "prediction_loss_only": _EXACT,
-    "push_to_hub": _NO_UPLOAD,
-    "remove_unused_columns": "the batches are made by wordorder.data",
-    "restore_callback_states_from_checkpoint": "a resumed run restores all that it needs",
-    "resume_from_checkpoint": "pass --resume",
-    "skip_memory_metrics": "metrics.json has peak_memory_bytes",
-    "save_on_each_node": "a run has one folder",
-    "save_only_model": "every checkpoint can be resumed from",
-    "train_sampling_strategy": "the task decides how examples are grouped",
-    "use_liger_kernel": "Liger has no kernels for the networks of this package",
+_REASONS = {
+    "a run uploads nothing; afterwards: wordorder push MODEL_DIR REPO": (
+        "hub_always_push hub_model_id hub_private_repo hub_revision hub_strategy hub_token push_to_hub"
+    ),
+    "evaluation is always exact over all tokens": "batch_eval_metrics include_for_metrics prediction_loss_only",
+    "evaluation keeps sums, not outputs": "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object",
+    "evaluation has the precision of training": "bf16_full_eval fp16_full_eval",
+    "the batches are made by wordorder.data": "accelerator_config remove_unused_columns",
+    "the launcher sets it": "local_rank parallelism_config",
+    "Liger has no kernels for the networks of this package": "liger_kernel_config use_liger_kernel",
+    "the task decides how examples are grouped": "length_column_name train_sampling_strategy",
+    "it would change the batch size, and so the results, unseen": "auto_find_batch_size",
+    "a resumed run sees the batches that it would have seen": "ignore_data_skip",
+    "a resumed run sees the batches that it would have seen, in their order": "dataloader_in_order",
+    "data.seed and training.seed decide the order of the data": "data_seed",
+    "its checkpoints hold pickled files, which this package neither writes nor reads": "deepspeed",
+    "progress is shown by this package": "disable_tqdm",
+    "every run evaluates": "do_eval",
+    "every run is tested": "do_predict",
+    "every run trains": "do_train",
+    "a run saves itself when it is interrupted or terminated": "enable_jit_checkpoint",
+    "tokens are always counted": "include_num_input_tokens_seen",
+    "the task decides": "label_names",
+    "a loss that is not finite stops the run": "logging_nan_inf_filter",
+    "a resumed run restores all that it needs": "restore_callback_states_from_checkpoint",
+    "pass --resume": "resume_from_checkpoint",
+    "metrics.json has peak_memory_bytes": "skip_memory_metrics",
+    "a run has one folder": "save_on_each_node",
+    "every checkpoint can be resumed from": "save_only_model",
 }
+FIXED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Names of TrainingArguments that a recipe may not set, each with the reason."""
 
 Count = Annotated[int, Ge(1), Le(MOST_COUNT)]

@@ -17,11 +17,7 @@ _MANY = 20  # classes that are whole numbers
 
 
 def few_examples(counts: Mapping[str, int]) -> str | None:
-    """Return advice where validation or test have so few examples that their scores are mostly chance.
-
-    Args:
-        counts: split -> examples; train is passed over, and a split that the recipe goes without.
-    """
+    """Return advice where validation or test have so few examples, by split, that their scores are mostly chance."""
     few = {name: n for name, n in counts.items() if name in ("validation", "test") and 0 < n < FEW}
     if not few:
         return None

@@ -14,10 +14,8 @@ import torch
 
 from wordorder import __version__
 from wordorder.durable import write_json
-from wordorder.errors import RunFailed
 from wordorder.launch import process_count
-from wordorder.limits import as_model, one_line, read_json
-from wordorder.training.runs.folder import ENVIRONMENT, Environment
+from wordorder.training.runs.folder import ENVIRONMENT, Environment, read_checked
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
 
@@ -44,13 +42,7 @@ def write_environment(folder: Path, device: torch.device, *, seed: int, resumed:
         "commit": _package_commit(),
     }
     if resumed and path.exists():
-        try:
-            before: Any = read_json(path)
-            as_model(before, Environment)
-        except (OSError, ValueError) as error:
-            raise RunFailed(
-                f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew"
-            ) from None
+        before = read_checked(path, Environment)
         environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
     write_json(path, environment)
 

@@ -197,13 +197,7 @@ def _start_from_saved_model(model: Any, recipe: Recipe) -> dict[str, Any]:
     """Load the body of the saved model, and return its folder and which weights are loaded, new and unused."""
     folder = Path(str(recipe.pretrained))
     found = load_body(model, folder, with_head=TASKS[recipe.data.task].predicts_tokens)
-    return {
-        "folder": str(folder),
-        "content": weights_content(folder),
-        "loaded": len(found.loaded),
-        "new": list(found.new),
-        "unused": list(found.unused),
-    }
+    return {"folder": str(folder), "content": weights_content(folder), **found}
 
 
 def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:

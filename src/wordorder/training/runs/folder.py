@@ -79,10 +79,7 @@ class RunResult:
 
 
 def read_result(folder: Path) -> RunResult:
-    """Read the result of a finished run.
-
-    Args:
-        folder: a run folder that holds metrics.json.
+    """Read the result of a finished run from its folder.
 
     Raises:
         RunFailed: metrics.json or curve.jsonl cannot be read.
@@ -92,13 +89,17 @@ def read_result(folder: Path) -> RunResult:
 
 def read_metrics(folder: Path) -> dict[str, Any]:
     """Read metrics.json of a finished run; RunFailed where it cannot be read."""
-    path = folder / METRICS
+    return read_checked(folder / METRICS, Metrics)
+
+
+def read_checked(path: Path, kind: type[BaseModel]) -> dict[str, Any]:
+    """Read a JSON file that a run makes anew where it is missing; RunFailed where it cannot be read."""
     try:
-        metrics: Any = read_json(path)
-        as_model(metrics, Metrics)
+        found: Any = read_json(path)
+        as_model(found, kind)
     except (OSError, ValueError) as error:
         raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew") from None
-    return metrics
+    return found
 
 
 def curve_rows(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

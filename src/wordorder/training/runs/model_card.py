@@ -13,6 +13,7 @@ from wordorder.training.recipe.toml_text import to_toml
 from wordorder.training.runs.folder import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 
 _HUB = "hub:"
+_SHORTENED = "With every default written out; of paths that name a place on one machine, the last part."
 
 
 def write_run_card(model_dir: Path, run_folder: Path, metrics: Mapping[str, Any] | None = None) -> None:
@@ -37,7 +38,7 @@ def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> Car
         scores=scores,
         sections=[
             ("How it was trained", _training(run_folder, found)),
-            ("Recipe", _recipe(recipe)),
+            ("Recipe", f"{_SHORTENED}\n\n{fenced(to_toml(_shown(recipe)), 'toml')}"),
             ("Versions", _versions(run_folder)),
         ],
         untested=[*_untested(found, shown), *(task.card_warnings if task else ())],
@@ -66,11 +67,6 @@ def _training(run_folder: Path, metrics: Mapping[str, Any]) -> str:
         start = _json(run_folder / PRETRAINED)
         rows.append(f"- began from the weights of {code(without_folders(str(start['folder'])))}")
     return "\n".join(rows)
-
-
-def _recipe(recipe: Mapping[str, Any]) -> str:
-    told = fenced(to_toml(_shown(recipe)), "toml")
-    return f"With every default written out; of paths that name a place on one machine, the last part.\n\n{told}"
 
 
 def _shown(value: Any) -> Any:

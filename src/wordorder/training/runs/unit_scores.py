@@ -66,11 +66,7 @@ class UnitScores:
 def write_unit_scores(folder: Path, sums: UnitSums, documents: Integers, *, data: str) -> None:
     """Write the scores of all units: 4 bytes for a loss, and whole numbers in as few bytes as they take.
 
-    Args:
-        folder: the run folder.
-        sums: of each unit.
-        documents: of each unit; left out of the file where each unit is a document of its own.
-        data: the fingerprint of the prepared data.
+    The documents are left out of the file where each unit is a document of its own; `data` is the data's fingerprint.
     """
     from safetensors.numpy import save
 
@@ -86,11 +82,7 @@ def write_unit_scores(folder: Path, sums: UnitSums, documents: Integers, *, data
 
 
 def read_unit_scores(folder: Path) -> UnitScores | None:
-    """Read the scores of the units of a run; None if the folder has none, as of an earlier version.
-
-    Raises:
-        RunFailed: the file is damaged, or is something else.
-    """
+    """Read the scores of the units of a run; None if an earlier version wrote none, RunFailed if they are damaged."""
     path = folder / UNIT_SCORES
     if not path.exists():
         return None
