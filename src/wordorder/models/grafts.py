@@ -289,40 +289,6 @@ class GraftedBertModel(GraftedBody, hf.BertModel):
     config_class = GraftedBertConfig
 
 
-class _BertHead(GraftedHead):
-    config: GraftedBertConfig
-    config_class = GraftedBertConfig
-    body_class = GraftedBertModel
-
-
-class GraftedBertForPreTraining(_BertHead, hf.BertForPreTraining):
-    """BERT's two pre-training heads: masked tokens and next sentence."""
-
-
-class GraftedBertForMaskedLM(_BertHead, hf.BertForMaskedLM):
-    """BERT's masked language modelling head."""
-
-
-class GraftedBertForNextSentencePrediction(_BertHead, hf.BertForNextSentencePrediction):
-    """BERT's next sentence head."""
-
-
-class GraftedBertForSequenceClassification(_BertHead, hf.BertForSequenceClassification):
-    """BERT's text classification head."""
-
-
-class GraftedBertForMultipleChoice(_BertHead, hf.BertForMultipleChoice):
-    """BERT's multiple choice head."""
-
-
-class GraftedBertForTokenClassification(_BertHead, hf.BertForTokenClassification):
-    """BERT's token classification head."""
-
-
-class GraftedBertForQuestionAnswering(_BertHead, hf.BertForQuestionAnswering):
-    """BERT's span finding head."""
-
-
 @strict
 class GraftedRobertaConfig(GraftFields, hf.RobertaConfig):
     """RoBERTa's configuration and what was grafted."""
@@ -341,48 +307,32 @@ class GraftedRobertaModel(GraftedBody, hf.RobertaModel):
     config_class = GraftedRobertaConfig
 
 
-class _RobertaHead(GraftedHead):
-    config: GraftedRobertaConfig
-    config_class = GraftedRobertaConfig
-    body_class = GraftedRobertaModel
+def _head(host: type[PreTrainedModel], body: type[GraftedBody]) -> type[GraftedPart]:
+    """Return the class of a host's head on a grafted body; heads differ in the host's class alone."""
+    own = {"body_class": body, "config_class": body.config_class, "__module__": __name__}
+    return type(f"Grafted{host.__name__}", (GraftedHead, host), own)
 
 
-class GraftedRobertaForMaskedLM(_RobertaHead, hf.RobertaForMaskedLM):
-    """RoBERTa's masked language modelling head."""
-
-
-class GraftedRobertaForSequenceClassification(_RobertaHead, hf.RobertaForSequenceClassification):
-    """RoBERTa's text classification head."""
-
-
-class GraftedRobertaForMultipleChoice(_RobertaHead, hf.RobertaForMultipleChoice):
-    """RoBERTa's multiple choice head."""
-
-
-class GraftedRobertaForTokenClassification(_RobertaHead, hf.RobertaForTokenClassification):
-    """RoBERTa's token classification head."""
-
-
-class GraftedRobertaForQuestionAnswering(_RobertaHead, hf.RobertaForQuestionAnswering):
-    """RoBERTa's span finding head."""
-
-
-_GRAFTED: tuple[type[GraftedPart], ...] = (
-    GraftedBertModel,
-    GraftedBertForPreTraining,
-    GraftedBertForMaskedLM,
-    GraftedBertForNextSentencePrediction,
-    GraftedBertForSequenceClassification,
-    GraftedBertForMultipleChoice,
-    GraftedBertForTokenClassification,
-    GraftedBertForQuestionAnswering,
-    GraftedRobertaModel,
-    GraftedRobertaForMaskedLM,
-    GraftedRobertaForSequenceClassification,
-    GraftedRobertaForMultipleChoice,
-    GraftedRobertaForTokenClassification,
-    GraftedRobertaForQuestionAnswering,
-)
+_HEADS: dict[type[GraftedBody], tuple[type[PreTrainedModel], ...]] = {
+    GraftedBertModel: (
+        hf.BertForPreTraining,
+        hf.BertForMaskedLM,
+        hf.BertForNextSentencePrediction,
+        hf.BertForSequenceClassification,
+        hf.BertForMultipleChoice,
+        hf.BertForTokenClassification,
+        hf.BertForQuestionAnswering,
+    ),
+    GraftedRobertaModel: (
+        hf.RobertaForMaskedLM,
+        hf.RobertaForSequenceClassification,
+        hf.RobertaForMultipleChoice,
+        hf.RobertaForTokenClassification,
+        hf.RobertaForQuestionAnswering,
+    ),
+}
+_GRAFTED = [kind for body, hosts in _HEADS.items() for kind in (body, *(_head(host, body) for host in hosts))]
+globals().update({kind.__name__: kind for kind in _GRAFTED})  # pickle looks classes up by name
 GRAFTS: dict[type[PreTrainedModel], tuple[Any, type[GraftedPart]]] = {
     kind.__bases__[-1]: (getattr(hf, re.sub("Grafted(Bert|Roberta)(Model)?", "AutoModel", kind.__name__)), kind)
     for kind in _GRAFTED
