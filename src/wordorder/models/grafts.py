@@ -30,10 +30,11 @@ from wordorder.encodings import (
 from wordorder.errors import BadInput
 from wordorder.models.attention_interface import NAME
 from wordorder.models.config.configuration import complete_options
-from wordorder.models.config.faults import MOST_LAYERS, MOST_LETTERS, size_faults, stranger_faults
-from wordorder.models.layout import one_input, tokens_of
+from wordorder.models.config.faults import MOST_LAYERS, name_faults, size_faults, stranger_faults
+from wordorder.models.layout import tokens_of
 from wordorder.models.length import first_position, longest_text
 from wordorder.models.pretrained import LoadsEncoding
+from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -192,11 +193,7 @@ class GraftFields:
 
         # first what would take for ever, or run code of the Hub, before that is found out
         faults = size_faults(self, ("num_hidden_layers", "num_attention_heads"), MOST_LAYERS)
-        faults += stranger_faults(kwargs, self.id2label)
-        if len(str(self.encoding)) > MOST_LETTERS:
-            faults.append(
-                f"encoding has {len(str(self.encoding)):,} letters, more than the {MOST_LETTERS:,} of any name"
-            )
+        faults += stranger_faults(kwargs, self.id2label) + name_faults(str(self.encoding))
         if faults:
             raise BadInput(faults)
         with torch.device("meta"):
@@ -413,7 +410,6 @@ def register_grafts() -> None:
 
 
 def _graft_of(model: PreTrainedModel) -> type[GraftedPart]:
-    """Return the class of the graft, or refuse the model with the reason."""
     name = type(model).__name__
     if isinstance(model, GraftedPart):
         raise BadInput(f"model is grafted already ({name}, encoding {model.config.encoding!r}); graft a plain one")
