@@ -66,8 +66,7 @@ class GraftedBody(GraftedPart):
     """A host's body (`BertModel`, `RobertaModel`) whose attention also reads an encoding of this package.
 
     The encoding's term is computed once per forward and handed to every layer through transformers' ``position_bias``.
-    The scores are ``q.k / sqrt(d) + bias``: the content scale stays the host's, as its weights were trained with it
-    (TUPE's own 1/sqrt(2 d) and weights larger by sqrt 2 would give the same scores).
+    The scores are ``q.k / sqrt(d) + bias``: the content scale stays the host's; see `graft`.
 
     Positions are counted as everywhere in this package: 0 is the first token that ``attention_mask`` (B, T) allows,
     on either side of padding, and the host's ``position_ids`` are followed where they are given. So the bias of a text
