@@ -27,7 +27,6 @@ class LookAheadState(MemoryState):
 
     @property
     def layers(self) -> int:
-        """Number of layers of the network."""
         return len(self.read_outs) + 1
 
     @staticmethod
@@ -36,7 +35,6 @@ class LookAheadState(MemoryState):
         return 1 if name == "embeddings" else 2
 
     def slots(self) -> dict[str, Tensor]:
-        """Return the embeddings, and every layer's read-outs and normalisers, by name."""
         found = {"embeddings": self.embeddings}
         for layer, (read_out, normaliser) in enumerate(zip(self.read_outs, self.normalisers, strict=True)):
             found |= {f"read_outs.{layer}": read_out, f"normalisers.{layer}": normaliser}
@@ -44,7 +42,6 @@ class LookAheadState(MemoryState):
 
     @classmethod
     def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        """Return the state made of these tensors, named as in `slots`."""
         layers = range(len(slots) // 2)
         names = {"embeddings", *(f"{kind}.{layer}" for layer in layers for kind in ("read_outs", "normalisers"))}
         if names != set(slots):

@@ -23,16 +23,13 @@ class RecurrenceState(MemoryState):
 
     @property
     def layers(self) -> int:
-        """Number of layers of the network."""
         return len(self.hidden)
 
     def slots(self) -> dict[str, Tensor]:
-        """Return every layer's states, by name."""
         return {f"hidden.{layer}": tensor for layer, tensor in enumerate(self.hidden)}
 
     @classmethod
     def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        """Return the state made of these tensors, named as in `slots`."""
         names = [f"hidden.{layer}" for layer in range(len(slots))]
         if not slots or set(names) != set(slots):
             found = ", ".join(sorted(slots)) or "none of them"

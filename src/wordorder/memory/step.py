@@ -319,8 +319,7 @@ class SlotRefresh:
     """Read-outs of the slots so far, (B, H, M, E)."""
     normaliser: Tensor
     """The log-sum-exp that belongs to it, (B, H, M)."""
-    epsilon: float
-    alpha: float | None
+    memory: LookAheadMemory
 
 
 @dataclass(frozen=True)
@@ -356,8 +355,7 @@ def view_of(step: SegmentStep, plan: StepPlan, layer: int) -> MemoryView:
         assert segment.state is not None
         slots = segment.state.slots()
         old = slots[f"read_outs.{layer}"], slots[f"normalisers.{layer}"]
-        merge = refreshed.epsilon, refreshed.alpha
-        refresh = SlotRefresh(plan.slots.layer(layer), step.look_ahead_window(), *old, *merge)
+        refresh = SlotRefresh(plan.slots.layer(layer), step.look_ahead_window(), *old, refreshed)
     return MemoryView(
         plan=plan.tokens.layer(layer),
         tokens=step.tokens,

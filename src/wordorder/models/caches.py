@@ -12,7 +12,6 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from wordorder.memory import MemoryState, OpenSegment
 from wordorder.models.config.configuration import WordOrderConfig
-from wordorder.models.network import memory_of
 from wordorder.networks import Extend
 
 
@@ -37,23 +36,18 @@ class BoundCache:
 
     @property
     def length(self) -> int:
-        """Return the number of tokens of which self-attention holds keys."""
         return int(self._own.get_seq_length())
 
     @property
     def source_length(self) -> int:
-        """Return the number of tokens of the source of which cross-attention holds keys."""
         if not isinstance(self.cache, EncoderDecoderCache):
             return 0
         return int(self.cache.cross_attention_cache.get_seq_length())
 
     def own(self, layer: int) -> Extend:
-        """Return a function that takes a layer's keys and values of this step and returns all so far."""
         return lambda k_BGTD, v_BGTD: self._own.update(k_BGTD, v_BGTD, layer)
 
     def source(self, layer: int) -> Extend:
-        """Return a function that takes a layer's keys and values of the source and returns those of the first step."""
-
         def extend(k_BGSD: Tensor, v_BGSD: Tensor) -> tuple[Tensor, Tensor]:
             cache = cast(EncoderDecoderCache, self.cache)
             if cache.is_updated.get(layer):  # an update with nothing would copy all of it at every step
@@ -92,7 +86,7 @@ class SegmentCache(Cache):
     """
 
     def __init__(self, config: WordOrderConfig, *, memory: MemoryState | None = None) -> None:
-        kind = memory_of(config)
+        kind = config.memory_kept()
         if kind is None:
             raise ValueError("a SegmentCache is for models with a memory; with memory='none' take a DynamicCache")
         super().__init__(layers=[])
@@ -158,11 +152,6 @@ class SegmentCache(Cache):
         return next((k.shape[0] for k, _ in self.segment.key_values), -1)
 
     @property
-    def is_compileable(self) -> bool:
-        """Return False: the cache grows and folds."""
-        return False
-
-    @property
     def is_initialized(self) -> bool:
         """Tell whether anything was read or given."""
         return self.batch_size > 0
@@ -173,7 +162,6 @@ class SegmentCache(Cache):
         return False
 
     def __len__(self) -> int:
-        """Return the number of layers of the network."""
         return self._layers
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.encodings.wave_embedding import WavesAsReal
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
-from wordorder.models.layout import Layout, check_token_types, layout_of, one_input
+from wordorder.models.layout import Layout, check_token_types, layout_of
 from wordorder.models.pretrained import (
     LabelledHead,
     WordOrderPooledOutput,
@@ -25,6 +25,7 @@ from wordorder.models.pretrained import (
     network_outputs,
 )
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
+from wordorder.networks.stack import one_input
 from wordorder.networks.text.reference_code import double_softmax_scores
 from wordorder.ops import Arbitrary
 
@@ -72,7 +73,6 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
         self.post_init()
 
     def token_reader(self) -> Encoder | TextEmbedding:
-        """Return the encoder, or the embeddings in its place."""
         return self.network.encoder if isinstance(self.network, TextTransformer) else self.network.words
 
     @can_return_tuple
@@ -104,12 +104,7 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
             position_ids = inputs_embeds = None
         layout = _layout(given, attention_mask, position_ids)
         options = forward_options(self.config, output_attentions, output_hidden_states)
-        inputs: dict[str, Any] = {
-            "input_ids": None if input_ids is None else layout.turn(input_ids),
-            "positions": layout.positions,
-            "inputs_embeds": None if inputs_embeds is None else layout.turn(inputs_embeds),
-            "key_padding_mask": layout.key_padding_mask,
-        }
+        inputs: dict[str, Any] = {**layout.inputs(input_ids, inputs_embeds)}
         if isinstance(self.network, TextTransformer):
             inputs |= options
         elif options["return_attentions"] or options["return_all_hidden"]:

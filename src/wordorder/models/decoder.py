@@ -15,8 +15,8 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.memory import MemoryState
 from wordorder.models.caches import new_cache, segment_cache
 from wordorder.models.config.configuration import WordOrderDecoderConfig
-from wordorder.models.layout import check_token_types, take_token_types
-from wordorder.models.network import build_decoder, build_head, input_parts
+from wordorder.models.layout import Texts, check_token_types, take_token_types
+from wordorder.models.network import build_decoder, build_head
 from wordorder.models.pretrained import (
     MemoryInputs,
     WordOrderCausalLMOutput,
@@ -27,13 +27,7 @@ from wordorder.models.pretrained import (
     network_outputs,
     refuse_mems,
 )
-from wordorder.models.reading import (
-    decode_batch,
-    read_next_tokens,
-    read_whole_segment,
-    refuse_memory,
-    refuse_positions,
-)
+from wordorder.models.reading import decode_batch, read_next_tokens, read_whole_segment, refuse_memory
 from wordorder.networks import AdaptiveSoftmax, Decoder
 
 
@@ -50,11 +44,10 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
 
     def __init__(self, config: WordOrderDecoderConfig) -> None:
         super().__init__(config)
-        self.decoder = build_decoder(config, layers=config.num_hidden_layers, **input_parts(config))
+        self.decoder = build_decoder(config)
         self.post_init()
 
     def token_reader(self) -> Decoder:
-        """Return the decoder, which holds the token embeddings."""
         return self.decoder
 
     @can_return_tuple
@@ -90,20 +83,17 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)
+        texts = Texts(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids)
         if self.config.memory == "none":
             refuse_memory(memory)
             cache = past_key_values if past_key_values is not None else new_cache() if use_cache else None
-            read = decode_batch(
-                self.decoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, cache, **options
-            )
+            read = decode_batch(self.decoder, texts, cache, **options)
         elif past_key_values is not None or use_cache:
             cache = segment_cache(self.config, past_key_values, memory)
-            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
-            read = read_next_tokens(self.decoder, cache, input_ids, attention_mask, inputs_embeds, **options)
+            read = read_next_tokens(self.decoder, cache, texts, **options)
         else:
             cache = None
-            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
-            read = read_whole_segment(self.decoder, memory, input_ids, attention_mask, inputs_embeds, **options)
+            read = read_whole_segment(self.decoder, memory, texts, **options)
         return WordOrderDecoderOutput(past_key_values=cache, **network_outputs(read))
 
 
@@ -194,12 +184,21 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
     def _loss(
         self, hidden: Tensor, logits: Tensor | None, labels: Tensor, num_items_in_batch: Tensor | int | None
     ) -> Tensor:
-        """Return the loss of labels that are shifted already; where there are no logits, the adaptive softmax's own."""
-        if logits is None:
-            assert isinstance(self.lm_head, AdaptiveSoftmax)
-            return adaptive_token_loss(self.lm_head, hidden, labels, num_items_in_batch=num_items_in_batch)
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+        """Return the loss of labels that are shifted already.
+
+        Without logits it is the adaptive softmax's own, which computes rare words' probabilities only for their labels.
+        """
+        if logits is not None:
+            smoothing = self.config.label_smoothing if self.training else 0.0
+            return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+        check_labels(hidden, labels)
+        assert isinstance(self.lm_head, AdaptiveSoftmax)
+        unlabelled_N = (labels == -100).flatten()
+        # tokens without a label take part as a common word, at no cost of waiting for the device to count them
+        given_N = labels.flatten().masked_fill(unlabelled_N, 0)
+        found_N = self.lm_head.negative_log_likelihood(hidden.flatten(0, -2), given_N)
+        count = (~unlabelled_N).sum() if num_items_in_batch is None else num_items_in_batch
+        return mean_over(found_N.masked_fill(unlabelled_N, 0.0).sum(), count)
 
     def generate(self, *args: object, **kwargs: Any) -> Any:
         """Generate token ids as transformers' ``generate`` does.
@@ -267,38 +266,26 @@ def next_token_loss(
 
     which is what transformers' Trainer makes of its argument ``label_smoothing_factor``.
     """
-    if logits_BTV.shape[:-1] != labels_BT.shape:
-        raise ValueError(
-            "labels must be one for each row of logits (with labels leave logits_to_keep out), got"
-            f" {tuple(labels_BT.shape)} for {tuple(logits_BTV.shape[:-1])}"
-        )
+    check_labels(logits_BTV, labels_BT)
     wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
     reduction = "mean" if num_items_in_batch is None else "sum"
     loss = F.cross_entropy(
         wide.flatten(0, -2), labels_BT.flatten(), ignore_index=-100, reduction=reduction, label_smoothing=smoothing
     )
-    count = num_items_in_batch
-    return loss if count is None else loss / (count.to(loss.device) if isinstance(count, Tensor) else count)
+    return loss if num_items_in_batch is None else mean_over(loss, num_items_in_batch)
 
 
-def adaptive_token_loss(
-    head: AdaptiveSoftmax,
-    hidden_BTC: Tensor,
-    labels_BT: Tensor,
-    *,
-    num_items_in_batch: Tensor | int | None = None,
-) -> Tensor:
-    """Return the same loss by an adaptive softmax, which computes rare words' probabilities only for their labels."""
-    if hidden_BTC.shape[:-1] != labels_BT.shape:
+def check_labels(states_BTC: Tensor, labels_BT: Tensor) -> None:
+    """Refuse labels that are not one for each hidden state, or row of logits."""
+    if states_BTC.shape[:-1] != labels_BT.shape:
         raise ValueError(
-            "labels must be one for each hidden state (with labels leave logits_to_keep out), got"
-            f" {tuple(labels_BT.shape)} for {tuple(hidden_BTC.shape[:-1])}"
+            "labels must be one for each token that is predicted (with labels leave logits_to_keep out), got"
+            f" {tuple(labels_BT.shape)} for {tuple(states_BTC.shape[:-1])}"
         )
-    unlabelled_N = (labels_BT == -100).flatten()
-    # tokens without a label take part as a common word, at no cost of waiting for the device to count them
-    found_N = head.negative_log_likelihood(hidden_BTC.flatten(0, -2), labels_BT.flatten().masked_fill(unlabelled_N, 0))
-    count = (~unlabelled_N).sum() if num_items_in_batch is None else num_items_in_batch
-    total = found_N.masked_fill(unlabelled_N, 0.0).sum()
+
+
+def mean_over(total: Tensor, count: Tensor | int) -> Tensor:
+    """Return a sum as a mean over so many items, which transformers' Trainer may have counted on another device."""
     return total / (count.to(total.device) if isinstance(count, Tensor) else count)
 
 

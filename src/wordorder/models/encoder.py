@@ -8,12 +8,11 @@ from typing import Any, Literal, Unpack, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers.utils.generic import can_return_tuple
 
 from wordorder.memory import MemoryState
 from wordorder.models.config.configuration import WordOrderEncoderConfig
-from wordorder.models.layout import check_token_types, layout_of
+from wordorder.models.layout import Texts, check_token_types, layout_of
 from wordorder.models.network import build_encoder
 from wordorder.models.pretrained import (
     LabelledHead,
@@ -30,9 +29,9 @@ from wordorder.models.pretrained import (
     network_outputs,
     refuse_mems,
 )
-from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory, refuse_positions
+from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory
 from wordorder.networks import Encoder
-from wordorder.networks.options import norm_layer
+from wordorder.networks.options import ACTIVATIONS, norm_layer
 from wordorder.networks.text.network import pool_tokens
 
 Pooling = Literal["mean", "first", "max"]
@@ -55,7 +54,6 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         self.post_init()
 
     def token_reader(self) -> Encoder:
-        """Return the encoder, which holds the token embeddings."""
         return self.encoder
 
     @can_return_tuple
@@ -77,14 +75,12 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)
+        texts = Texts(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids)
         if self.config.memory == "none":
             refuse_memory(memory)
-            read = encode_batch(
-                self.encoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, **options
-            )
+            read = encode_batch(self.encoder, texts, **options)
         else:
-            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
-            read = read_whole_segment(self.encoder, memory, input_ids, attention_mask, inputs_embeds, **options)
+            read = read_whole_segment(self.encoder, memory, texts, **options)
         return WordOrderModelOutput(**network_outputs(read))
 
 
@@ -175,7 +171,6 @@ class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):
         self.model = WordOrderEncoderModel(config)
 
     def read(self, *texts: Tensor | None, **inputs: Any) -> WordOrderModelOutput:
-        """Return the encoder's output, of several segments where the texts are longer than one."""
         return read_document(self.model, *texts, **inputs)
 
 
@@ -191,8 +186,7 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the logits (..., V) of states (..., C)."""
-        acts = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
-        return self.decoder(self.norm(acts[self.activation](self.dense(hidden))))
+        return self.decoder(self.norm(ACTIVATIONS[self.activation](self.dense(hidden))))
 
 
 class WordOrderEncoderForMaskedLM(EncoderHead):
@@ -211,11 +205,9 @@ class WordOrderEncoderForMaskedLM(EncoderHead):
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
-        """Return the output layer."""
         return self.head.decoder
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Replace the output layer."""
         self.head.decoder = cast("nn.Linear", new_embeddings)
 
     def predict(

@@ -7,18 +7,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+import transformers as hf
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
@@ -42,33 +32,28 @@ from wordorder.models.encoder import (
 from wordorder.models.seq2seq import WordOrderSeq2SeqForConditionalGeneration, WordOrderSeq2SeqModel
 from wordorder.networks import initialise
 
-CONFIGS: dict[str, type[WordOrderConfig]] = {
-    "encoder": WordOrderEncoderConfig,
-    "decoder": WordOrderDecoderConfig,
-    "seq2seq": WordOrderSeq2SeqConfig,
-    "classifier": WordOrderClassifierConfig,
-}
 MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
     WordOrderEncoderConfig: {
-        AutoModel: WordOrderEncoderModel,
-        AutoModelForMaskedLM: WordOrderEncoderForMaskedLM,
-        AutoModelForQuestionAnswering: WordOrderEncoderForQuestionAnswering,
-        AutoModelForSequenceClassification: WordOrderEncoderForSequenceClassification,
-        AutoModelForTokenClassification: WordOrderEncoderForTokenClassification,
+        hf.AutoModel: WordOrderEncoderModel,
+        hf.AutoModelForMaskedLM: WordOrderEncoderForMaskedLM,
+        hf.AutoModelForQuestionAnswering: WordOrderEncoderForQuestionAnswering,
+        hf.AutoModelForSequenceClassification: WordOrderEncoderForSequenceClassification,
+        hf.AutoModelForTokenClassification: WordOrderEncoderForTokenClassification,
     },
     WordOrderDecoderConfig: {
-        AutoModel: WordOrderDecoderModel,
-        AutoModelForCausalLM: WordOrderDecoderForCausalLM,
+        hf.AutoModel: WordOrderDecoderModel,
+        hf.AutoModelForCausalLM: WordOrderDecoderForCausalLM,
     },
     WordOrderSeq2SeqConfig: {
-        AutoModel: WordOrderSeq2SeqModel,
-        AutoModelForSeq2SeqLM: WordOrderSeq2SeqForConditionalGeneration,
+        hf.AutoModel: WordOrderSeq2SeqModel,
+        hf.AutoModelForSeq2SeqLM: WordOrderSeq2SeqForConditionalGeneration,
     },
     WordOrderClassifierConfig: {
-        AutoModel: WordOrderClassifierModel,
-        AutoModelForSequenceClassification: WordOrderClassifierForSequenceClassification,
+        hf.AutoModel: WordOrderClassifierModel,
+        hf.AutoModelForSequenceClassification: WordOrderClassifierForSequenceClassification,
     },
 }
+CONFIGS = {config.model_type.removeprefix("wordorder-"): config for config in MODELS}
 HEADS: dict[str, str] = {
     "masked-lm": "ForMaskedLM",
     "causal-lm": "ForCausalLM",
@@ -212,6 +197,6 @@ NETWORK_TASKS: dict[str, tuple[str, ...]] = {
 def register_models() -> None:
     """Register every model here with transformers' Auto classes."""
     for config, classes in MODELS.items():
-        AutoConfig.register(config.model_type, config, exist_ok=True)
+        hf.AutoConfig.register(config.model_type, config, exist_ok=True)
         for auto, model in classes.items():
             auto.register(config, model, exist_ok=True)

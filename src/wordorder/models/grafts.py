@@ -30,10 +30,11 @@ from wordorder.encodings import (
 from wordorder.errors import BadInput
 from wordorder.models.attention_interface import NAME
 from wordorder.models.config.configuration import complete_options
-from wordorder.models.config.faults import MOST_LAYERS, MOST_LETTERS, size_faults, stranger_faults
-from wordorder.models.layout import one_input, tokens_of
+from wordorder.models.config.faults import MOST_LAYERS, name_faults, size_faults, stranger_faults
+from wordorder.models.layout import tokens_of
 from wordorder.models.length import first_position, longest_text
 from wordorder.models.pretrained import LoadsEncoding
+from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -65,8 +66,7 @@ class GraftedBody(GraftedPart):
     """A host's body (`BertModel`, `RobertaModel`) whose attention also reads an encoding of this package.
 
     The encoding's term is computed once per forward and handed to every layer through transformers' ``position_bias``.
-    The scores are ``q.k / sqrt(d) + bias``: the content scale stays the host's, as its weights were trained with it
-    (TUPE's own 1/sqrt(2 d) and weights larger by sqrt 2 would give the same scores).
+    The scores are ``q.k / sqrt(d) + bias``: the content scale stays the host's; see `graft`.
 
     Positions are counted as everywhere in this package: 0 is the first token that ``attention_mask`` (B, T) allows,
     on either side of padding, and the host's ``position_ids`` are followed where they are given. So the bias of a text
@@ -192,11 +192,7 @@ class GraftFields:
 
         # first what would take for ever, or run code of the Hub, before that is found out
         faults = size_faults(self, ("num_hidden_layers", "num_attention_heads"), MOST_LAYERS)
-        faults += stranger_faults(kwargs, self.id2label)
-        if len(str(self.encoding)) > MOST_LETTERS:
-            faults.append(
-                f"encoding has {len(str(self.encoding)):,} letters, more than the {MOST_LETTERS:,} of any name"
-            )
+        faults += stranger_faults(kwargs, self.id2label) + name_faults(str(self.encoding))
         if faults:
             raise BadInput(faults)
         with torch.device("meta"):
@@ -289,40 +285,6 @@ class GraftedBertModel(GraftedBody, hf.BertModel):
     config_class = GraftedBertConfig
 
 
-class _BertHead(GraftedHead):
-    config: GraftedBertConfig
-    config_class = GraftedBertConfig
-    body_class = GraftedBertModel
-
-
-class GraftedBertForPreTraining(_BertHead, hf.BertForPreTraining):
-    """BERT's two pre-training heads: masked tokens and next sentence."""
-
-
-class GraftedBertForMaskedLM(_BertHead, hf.BertForMaskedLM):
-    """BERT's masked language modelling head."""
-
-
-class GraftedBertForNextSentencePrediction(_BertHead, hf.BertForNextSentencePrediction):
-    """BERT's next sentence head."""
-
-
-class GraftedBertForSequenceClassification(_BertHead, hf.BertForSequenceClassification):
-    """BERT's text classification head."""
-
-
-class GraftedBertForMultipleChoice(_BertHead, hf.BertForMultipleChoice):
-    """BERT's multiple choice head."""
-
-
-class GraftedBertForTokenClassification(_BertHead, hf.BertForTokenClassification):
-    """BERT's token classification head."""
-
-
-class GraftedBertForQuestionAnswering(_BertHead, hf.BertForQuestionAnswering):
-    """BERT's span finding head."""
-
-
 @strict
 class GraftedRobertaConfig(GraftFields, hf.RobertaConfig):
     """RoBERTa's configuration and what was grafted."""
@@ -341,48 +303,32 @@ class GraftedRobertaModel(GraftedBody, hf.RobertaModel):
     config_class = GraftedRobertaConfig
 
 
-class _RobertaHead(GraftedHead):
-    config: GraftedRobertaConfig
-    config_class = GraftedRobertaConfig
-    body_class = GraftedRobertaModel
+def _head(host: type[PreTrainedModel], body: type[GraftedBody]) -> type[GraftedPart]:
+    """Return the class of a host's head on a grafted body; heads differ in the host's class alone."""
+    own = {"body_class": body, "config_class": body.config_class, "__module__": __name__}
+    return type(f"Grafted{host.__name__}", (GraftedHead, host), own)
 
 
-class GraftedRobertaForMaskedLM(_RobertaHead, hf.RobertaForMaskedLM):
-    """RoBERTa's masked language modelling head."""
-
-
-class GraftedRobertaForSequenceClassification(_RobertaHead, hf.RobertaForSequenceClassification):
-    """RoBERTa's text classification head."""
-
-
-class GraftedRobertaForMultipleChoice(_RobertaHead, hf.RobertaForMultipleChoice):
-    """RoBERTa's multiple choice head."""
-
-
-class GraftedRobertaForTokenClassification(_RobertaHead, hf.RobertaForTokenClassification):
-    """RoBERTa's token classification head."""
-
-
-class GraftedRobertaForQuestionAnswering(_RobertaHead, hf.RobertaForQuestionAnswering):
-    """RoBERTa's span finding head."""
-
-
-_GRAFTED: tuple[type[GraftedPart], ...] = (
-    GraftedBertModel,
-    GraftedBertForPreTraining,
-    GraftedBertForMaskedLM,
-    GraftedBertForNextSentencePrediction,
-    GraftedBertForSequenceClassification,
-    GraftedBertForMultipleChoice,
-    GraftedBertForTokenClassification,
-    GraftedBertForQuestionAnswering,
-    GraftedRobertaModel,
-    GraftedRobertaForMaskedLM,
-    GraftedRobertaForSequenceClassification,
-    GraftedRobertaForMultipleChoice,
-    GraftedRobertaForTokenClassification,
-    GraftedRobertaForQuestionAnswering,
-)
+_HEADS: dict[type[GraftedBody], tuple[type[PreTrainedModel], ...]] = {
+    GraftedBertModel: (
+        hf.BertForPreTraining,
+        hf.BertForMaskedLM,
+        hf.BertForNextSentencePrediction,
+        hf.BertForSequenceClassification,
+        hf.BertForMultipleChoice,
+        hf.BertForTokenClassification,
+        hf.BertForQuestionAnswering,
+    ),
+    GraftedRobertaModel: (
+        hf.RobertaForMaskedLM,
+        hf.RobertaForSequenceClassification,
+        hf.RobertaForMultipleChoice,
+        hf.RobertaForTokenClassification,
+        hf.RobertaForQuestionAnswering,
+    ),
+}
+_GRAFTED = [kind for body, hosts in _HEADS.items() for kind in (body, *(_head(host, body) for host in hosts))]
+globals().update({kind.__name__: kind for kind in _GRAFTED})  # pickle looks classes up by name
 GRAFTS: dict[type[PreTrainedModel], tuple[Any, type[GraftedPart]]] = {
     kind.__bases__[-1]: (getattr(hf, re.sub("Grafted(Bert|Roberta)(Model)?", "AutoModel", kind.__name__)), kind)
     for kind in _GRAFTED
@@ -463,7 +409,6 @@ def register_grafts() -> None:
 
 
 def _graft_of(model: PreTrainedModel) -> type[GraftedPart]:
-    """Return the class of the graft, or refuse the model with the reason."""
     name = type(model).__name__
     if isinstance(model, GraftedPart):
         raise BadInput(f"model is grafted already ({name}, encoding {model.config.encoding!r}); graft a plain one")

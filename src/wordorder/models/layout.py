@@ -1,17 +1,48 @@
 """Turn Hugging Face's masks and position ids into typed positions; nothing else in the package reads padding."""
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput
+from wordorder.networks.stack import one_input
 from wordorder.ops import Contiguous, Packed, Positions, gather_tokens
 from wordorder.ops.execution import may_be_read
 
 Output = TypeVar("Output", EncoderOutput, DecoderOutput, TextOutput)
+
+
+class NetworkInputs(TypedDict):
+    """The arguments of a network in plain torch that say what it reads."""
+
+    input_ids: Tensor | None
+    inputs_embeds: Tensor | None
+    positions: Positions
+    key_padding_mask: Tensor | None
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a call by the names of `WordOrderPreTrainedModel`."""
+
+    input_ids: Tensor | None
+    attention_mask: Tensor | None
+    position_ids: Tensor | None
+    inputs_embeds: Tensor | None
+    sequence_ids: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of texts and of tokens in each."""
+        given = one_input(self.input_ids, self.inputs_embeds)
+        return given.shape[0], given.shape[1]
+
+    def layout(self) -> "Layout":
+        """Read masks and ids; see `layout_of`."""
+        return layout_of(self.shape, self.attention_mask, self.position_ids, self.sequence_ids)
 
 
 @dataclass(frozen=True)
@@ -33,6 +64,15 @@ class Layout:
     def key_padding_mask(self) -> Tensor | None:
         """The padding of the (turned) tokens as the networks take it, True = padding; None = no padding."""
         return None if self.valid_BT is None else ~self.valid_BT
+
+    def inputs(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> NetworkInputs:
+        """Return what a network reads: these tokens, turned."""
+        return {
+            "input_ids": None if input_ids is None else self.turn(input_ids),
+            "inputs_embeds": None if inputs_embeds is None else self.turn(inputs_embeds),
+            "positions": self.positions,
+            "key_padding_mask": self.key_padding_mask,
+        }
 
     def turn(self, x: Tensor) -> Tensor:
         """Return (B, T, ...) with the text of each row moved to column 0."""
@@ -59,14 +99,6 @@ class Layout:
             all_hidden=self.all_back(output.all_hidden),
             attentions=self.all_back(output.attentions, (2, 3)),
         )
-
-
-def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-    """Return the one of the two that was given."""
-    given = input_ids if inputs_embeds is None else inputs_embeds
-    if given is None or (input_ids is not None and inputs_embeds is not None):
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
-    return given
 
 
 def check_token_types(
@@ -129,12 +161,7 @@ def layout_of(
     """
     given = {"attention_mask": attention_mask, "position_ids": position_ids, "sequence_ids": sequence_ids}
     for name, ids in given.items():
-        _check_tensor(name, ids)
-        rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
-        if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
-            raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")
-        if ids is not None and name != "attention_mask" and ids.is_floating_point():
-            raise ValueError(f"{name} must be integers, got {ids.dtype}")
+        _check_ids(name, ids, shape)
     valid_BT = None if attention_mask is None else tokens_of(attention_mask)
     if sequence_ids is not None:
         position_BT = _within(sequence_ids) if position_ids is None else position_ids.expand(shape)
@@ -161,14 +188,10 @@ def cached_layout(
     * ``attention_mask`` (B, held + T): position 0 is the first 1 of the row, which is padded on the left.
     * ``position_ids`` (B or 1, T): the last one counts, earlier tokens stand right before it.
     """
-    _check_tensor("position_ids", position_ids)
+    _check_ids("position_ids", position_ids, shape)
     valid_BT = cached_mask(shape, held, attention_mask)
     offset: int | Tensor = held
     if position_ids is not None:
-        fits = position_ids.dim() == 2 and position_ids.shape[0] in (shape[0], 1) and position_ids.shape[1] == shape[1]
-        if not fits or position_ids.is_floating_point():
-            given = f"{position_ids.dtype} {tuple(position_ids.shape)}"
-            raise ValueError(f"position_ids must be integers (batch or 1, tokens) = {tuple(shape)}, got {given}")
         offset = position_ids[:, -1] - (shape[1] - 1)
         _check_steps(position_ids, offset, None if valid_BT is None else valid_BT[:, held:])
     elif valid_BT is not None:
@@ -195,6 +218,16 @@ def _check_tensor(name: str, given: object) -> None:
         raise BadInput(
             f"{name} must be a tensor (batch, tokens), got {type(given).__name__}; make it one, as with torch.tensor"
         )
+
+
+def _check_ids(name: str, ids: Tensor | None, shape: tuple[int, int]) -> None:
+    """Refuse a mask or ids that are not (batch, tokens); position ids may have one row for all, and are integers."""
+    _check_tensor(name, ids)
+    rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
+    if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
+        raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")
+    if ids is not None and name != "attention_mask" and ids.is_floating_point():
+        raise ValueError(f"{name} must be integers, got {ids.dtype}")
 
 
 def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None) -> None:

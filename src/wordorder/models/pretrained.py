@@ -10,19 +10,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPast,
-    BaseModelOutputWithPooling,
-    CausalLMOutputWithPast,
-    MaskedLMOutput,
-    QuestionAnsweringModelOutput,
-    Seq2SeqLMOutput,
-    Seq2SeqModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, modeling_outputs
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from wordorder.encodings import ReplacesEmbedding
@@ -40,52 +28,52 @@ class WithMemory:
 
 
 @dataclass
-class WordOrderModelOutput(WithMemory, BaseModelOutput):
+class WordOrderModelOutput(WithMemory, modeling_outputs.BaseModelOutput):
     """Hidden states and, for networks that have one, the memory for the next segment."""
 
 
 @dataclass
-class WordOrderPooledOutput(WithMemory, BaseModelOutputWithPooling):
+class WordOrderPooledOutput(WithMemory, modeling_outputs.BaseModelOutputWithPooling):
     """Hidden states, one vector per text, and a memory for networks that have one."""
 
 
 @dataclass
-class WordOrderMaskedLMOutput(WithMemory, MaskedLMOutput):
+class WordOrderMaskedLMOutput(WithMemory, modeling_outputs.MaskedLMOutput):
     """Loss, logits and memory of a masked language model."""
 
 
 @dataclass
-class WordOrderSequenceClassifierOutput(WithMemory, SequenceClassifierOutput):
+class WordOrderSequenceClassifierOutput(WithMemory, modeling_outputs.SequenceClassifierOutput):
     """Loss, logits and memory of a text classifier."""
 
 
 @dataclass
-class WordOrderTokenClassifierOutput(WithMemory, TokenClassifierOutput):
+class WordOrderTokenClassifierOutput(WithMemory, modeling_outputs.TokenClassifierOutput):
     """Loss, logits and memory of a token classifier."""
 
 
 @dataclass
-class WordOrderQuestionAnsweringOutput(WithMemory, QuestionAnsweringModelOutput):
+class WordOrderQuestionAnsweringOutput(WithMemory, modeling_outputs.QuestionAnsweringModelOutput):
     """Loss, logits and memory of a span finder."""
 
 
 @dataclass
-class WordOrderDecoderOutput(WithMemory, BaseModelOutputWithPast):
+class WordOrderDecoderOutput(WithMemory, modeling_outputs.BaseModelOutputWithPast):
     """Hidden states, cache and memory of a decoder."""
 
 
 @dataclass
-class WordOrderCausalLMOutput(WithMemory, CausalLMOutputWithPast):
+class WordOrderCausalLMOutput(WithMemory, modeling_outputs.CausalLMOutputWithPast):
     """Loss, logits, cache and memory of a causal language model."""
 
 
 @dataclass
-class WordOrderSeq2SeqModelOutput(WithMemory, Seq2SeqModelOutput):
+class WordOrderSeq2SeqModelOutput(WithMemory, modeling_outputs.Seq2SeqModelOutput):
     """Hidden states of both halves, cache and memory."""
 
 
 @dataclass
-class WordOrderSeq2SeqLMOutput(WithMemory, Seq2SeqLMOutput):
+class WordOrderSeq2SeqLMOutput(WithMemory, modeling_outputs.Seq2SeqLMOutput):
     """Loss, logits, cache and memory of an encoder-decoder."""
 
 
@@ -213,11 +201,9 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         return cast("Any", self.base_model).token_reader()
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the token embeddings."""
         return self.token_reader().embedding
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embeddings."""
         self.token_reader().embedding = value
 
     def loss_of(self, *args: object, **kwargs: Any) -> Tensor:

@@ -1,13 +1,6 @@
 """Read texts with a network in plain torch, everything in and out in the caller's columns.
 
-The ways to read a text, by what a model has and how much it is given:
-
-* `encode_batch`: whole texts, an encoder without a memory.
-* `decode_batch`: whole texts, or the next tokens with a cache of keys, a decoder without a memory.
-* `read_whole_segment`: one segment of each text, any network with a memory; the caller hands the memory on.
-* `read_next_tokens`: the next tokens, any number of them, a decoder with a memory; a `SegmentCache` holds the memory
-  and ends segments where they are full.
-* `encoder.read_document`: texts of any length, an encoder; with a memory it cuts them into segments.
+`encoder.read_document` reads texts of any length.
 """
 
 # transformers' base classes are typed in part only
@@ -22,41 +15,22 @@ from transformers import Cache
 
 from wordorder.memory import MemoryState
 from wordorder.models.caches import BoundCache, SegmentCache
-from wordorder.models.layout import Layout, cached_layout, cached_mask, layout_of, one_input, tokens_of
+from wordorder.models.layout import Layout, Texts, cached_layout, cached_mask, tokens_of
 from wordorder.models.pretrained import ForwardOptions
 from wordorder.networks import Decoder, DecoderOutput, Encoder, EncoderOutput
+from wordorder.networks.stack import one_input
 from wordorder.ops import Positions
 
 
-def encode_batch(
-    encoder: Encoder,
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    position_ids: Tensor | None,
-    inputs_embeds: Tensor | None,
-    sequence_ids: Tensor | None,
-    **options: Unpack[ForwardOptions],
-) -> EncoderOutput:
+def encode_batch(encoder: Encoder, texts: Texts, **options: Unpack[ForwardOptions]) -> EncoderOutput:
     """Read whole texts, or packed ones, with an encoder that has no memory."""
-    given = one_input(input_ids, inputs_embeds)
-    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, position_ids, sequence_ids)
-    encoded = encoder(
-        None if input_ids is None else layout.turn(input_ids),
-        layout.positions,
-        inputs_embeds=None if inputs_embeds is None else layout.turn(inputs_embeds),
-        key_padding_mask=layout.key_padding_mask,
-        **options,
-    )
-    return layout.output_back(encoded)
+    layout = texts.layout()
+    return layout.output_back(encoder(**layout.inputs(texts.input_ids, texts.inputs_embeds), **options))
 
 
 def decode_batch(
     decoder: Decoder,
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    position_ids: Tensor | None,
-    inputs_embeds: Tensor | None,
-    sequence_ids: Tensor | None,
+    texts: Texts,
     cache: Cache | None,
     *,
     source: Tensor | None = None,
@@ -65,20 +39,16 @@ def decode_batch(
     **options: Unpack[ForwardOptions],
 ) -> DecoderOutput:
     """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory."""
-    given = one_input(input_ids, inputs_embeds)
-    shape = given.shape[0], given.shape[1]
     if cache is None:
-        bound, layout = None, layout_of(shape, attention_mask, position_ids, sequence_ids)
+        bound, layout = None, texts.layout()
     else:
-        if sequence_ids is not None:
+        shape = texts.shape
+        if texts.sequence_ids is not None:
             raise ValueError("sequence_ids say that sequences are packed, which a cache cannot hold; pass one of them")
         bound = BoundCache(cache, source=decoder.cross_attention)
-        layout = cached_layout(shape, bound.length, attention_mask, position_ids)
+        layout = cached_layout(shape, bound.length, texts.attention_mask, texts.position_ids)
     output = decoder(
-        None if input_ids is None else layout.turn(input_ids),
-        layout.positions,
-        inputs_embeds=None if inputs_embeds is None else layout.turn(inputs_embeds),
-        key_padding_mask=layout.key_padding_mask,
+        **layout.inputs(texts.input_ids, texts.inputs_embeds),
         source=source,
         source_positions=source_positions,
         source_padding_mask=None if source_mask is None else ~tokens_of(source_mask),
@@ -94,35 +64,31 @@ def refuse_memory(memory: object) -> None:
         raise ValueError("memory was given, but this model has memory='none'")
 
 
-def refuse_positions(**given: Tensor | None) -> None:
+def refuse_positions(texts: Texts) -> None:
     """Refuse positions and packed sequences, which a model with a memory counts itself."""
-    for name, ids in given.items():
-        if ids is not None:
+    for name in ("position_ids", "sequence_ids"):
+        if getattr(texts, name) is not None:
             raise ValueError(f"{name} cannot be given to a model with a memory, which knows where its slots stand")
 
 
 def read_whole_segment(
-    network: Encoder | Decoder,
-    memory: object,
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    inputs_embeds: Tensor | None,
-    **options: Unpack[ForwardOptions],
+    network: Encoder | Decoder, memory: object, texts: Texts, **options: Unpack[ForwardOptions]
 ) -> DecoderOutput:
     """Read one segment of each text, all of it at once, and return the output with the memory for the next segment.
 
     Attention weights are (B, H, T, M + T), slots first.
     """
-    given = one_input(input_ids, inputs_embeds)
+    refuse_positions(texts)
+    layout = texts.layout()
     if memory is not None and not isinstance(memory, MemoryState):
         raise ValueError(f"memory must be what an earlier call returned as .memory, got {type(memory).__name__}")
-    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
+    inputs = layout.inputs(texts.input_ids, texts.inputs_embeds)
     hidden, all_hidden, attentions, left = network.read_whole(
-        None if input_ids is None else layout.turn(input_ids),
-        None if inputs_embeds is None else layout.turn(inputs_embeds),
+        inputs["input_ids"],
+        inputs["inputs_embeds"],
         memory,
         {},
-        key_padding_mask=layout.key_padding_mask,
+        key_padding_mask=inputs["key_padding_mask"],
         **options,
     )
     weights = None if attentions is None else tuple(_turned_weights(each, layout) for each in attentions)
@@ -136,22 +102,16 @@ def _turned_weights(weights_BHTS: Tensor, layout: Layout) -> Tensor:
     return torch.cat((layout.turn_back(on_slots, axes=(2,)), layout.turn_back(on_tokens, axes=(2, 3))), dim=-1)
 
 
-def read_next_tokens(
-    network: Decoder,
-    cache: Cache,
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    inputs_embeds: Tensor | None,
-    **options: Unpack[ForwardOptions],
-) -> DecoderOutput:
+def read_next_tokens(network: Decoder, cache: Cache, texts: Texts, **options: Unpack[ForwardOptions]) -> DecoderOutput:
     """Read the next tokens of each text, any number of them; the cache takes them, and ends segments that are full.
 
     Padding is on the left. Attention weights are (B, H, T, slots + tokens so far), of one segment.
     """
-    given = one_input(input_ids, inputs_embeds)
+    refuse_positions(texts)
+    given = one_input(texts.input_ids, texts.inputs_embeds)
     cache = _checked(network, cache, given)
     held = cache.get_seq_length()
-    mask = cached_mask((given.shape[0], given.shape[1]), held, attention_mask)
+    mask = cached_mask(texts.shape, held, texts.attention_mask)
     valid_BT = None if mask is None else mask[:, held:]
     if mask is not None and bool(mask[:, held:].all()):
         valid_BT = None
@@ -168,7 +128,9 @@ def read_next_tokens(
     start = 0
     while start < given.shape[1]:
         columns = slice(start, min(start + cache.room, given.shape[1]))
-        ids, vectors, valid = (None if x is None else x[:, columns] for x in (input_ids, inputs_embeds, valid_BT))
+        ids, vectors, valid = (
+            None if x is None else x[:, columns] for x in (texts.input_ids, texts.inputs_embeds, valid_BT)
+        )
         padding = None if valid is None else ~valid
         read = network.read_segment(cache.segment, ids, vectors, key_padding_mask=padding, **options)
         hidden.append(read.hidden)
@@ -181,7 +143,6 @@ def read_next_tokens(
 
 
 def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
-    """Return the cache if these tokens can be read through it; refuse it otherwise."""
     if not isinstance(cache, SegmentCache):
         raise ValueError(
             f"past_key_values must be a SegmentCache for a model with a memory, got {type(cache).__name__}; pass"

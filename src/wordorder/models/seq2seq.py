@@ -13,7 +13,7 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.models.caches import new_cache
 from wordorder.models.config.configuration import WordOrderSeq2SeqConfig
 from wordorder.models.decoder import kept_columns, next_token_loss, shifted_right
-from wordorder.models.layout import check_token_types, layout_of, take_token_types
+from wordorder.models.layout import Texts, check_token_types, layout_of, take_token_types
 from wordorder.models.network import build_decoder, build_encoder
 from wordorder.models.pretrained import (
     ExtraInputs,
@@ -52,10 +52,8 @@ class SourceReader(nn.Module):
     ) -> WordOrderModelOutput:
         """Encode a batch; the arguments mean what they mean in `WordOrderEncoderModel.forward`."""
         options = forward_options(self.config, output_attentions, output_hidden_states)
-        read = encode_batch(
-            self.encoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, **options
-        )
-        return WordOrderModelOutput(**network_outputs(read))
+        texts = Texts(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids)
+        return WordOrderModelOutput(**network_outputs(encode_batch(self.encoder, texts, **options)))
 
 
 class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
@@ -101,7 +99,6 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
         return SourceReader(self.network().encoder, self.config)
 
     def get_decoder(self) -> nn.Module:
-        """Return the half that writes the target, in plain torch."""
         return self.network().decoder
 
 
@@ -112,7 +109,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         super().__init__(config)
         self.seq2seq = Seq2Seq(
             build_encoder(config),
-            build_decoder(config, layers=config.decoder_layers or config.num_hidden_layers, cross_attention=True),
+            build_decoder(config, cross_attention=True),
             share_embeddings=config.share_embeddings,
         )
         shared = self.seq2seq.encoder.embedding.named_parameters() if config.share_embeddings else ()
@@ -164,10 +161,9 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("pass exactly one of decoder_input_ids and decoder_inputs_embeds (or labels, to a head)")
         if encoder_outputs is None:
-            source = encode_batch(
-                self.seq2seq.encoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, **options
-            )
-            encoder_outputs = WordOrderModelOutput(**network_outputs(source))
+            source = Texts(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids)
+            read = encode_batch(self.seq2seq.encoder, source, **options)
+            encoder_outputs = WordOrderModelOutput(**network_outputs(read))
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         encoded: Tensor = encoder_outputs[0]
@@ -179,11 +175,13 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
         read = decode_batch(
             self.seq2seq.decoder,
-            decoder_input_ids,
-            decoder_attention_mask,
-            decoder_position_ids,
-            decoder_inputs_embeds,
-            decoder_sequence_ids,
+            Texts(
+                decoder_input_ids,
+                decoder_attention_mask,
+                decoder_position_ids,
+                decoder_inputs_embeds,
+                decoder_sequence_ids,
+            ),
             cache,
             source=encoded,
             source_mask=attention_mask,

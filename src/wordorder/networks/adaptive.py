@@ -149,7 +149,6 @@ class AdaptiveEmbedding(nn.Module):
         return F.linear(narrow, torch.cat([cast("Any", map_).weight for map_ in self.projections], dim=1))
 
     def extra_repr(self) -> str:
-        """Return the clusters, for `print`."""
         return f"cutoffs={list(self.clusters.cutoffs)}, widths={list(self.clusters.widths)}"
 
 
@@ -268,7 +267,6 @@ class AdaptiveSoftmax(nn.Module):
             cast("Any", self.get_submodule(ours.removesuffix(".weight"))).weight = embedding.get_parameter(theirs)
 
     def extra_repr(self) -> str:
-        """Return the clusters, for `print`."""
         return f"cutoffs={list(self.sizes.cutoffs)}, widths={list(self.sizes.widths)}"
 
     def _first(self, hidden: Tensor, table: Table) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from wordorder.memory import KeyValues
 from wordorder.networks.multi_head import Extend
 
 
@@ -36,10 +37,7 @@ class Cache(Protocol):
         ...
 
 
-Pair = tuple[Tensor, Tensor]
-
-
-class KeyValueCache:
+class KeyValueCache(Cache):
     """A cache in plain torch, which a decoder fills: one for each text or batch of texts, empty to begin with.
 
     >>> import torch, wordorder
@@ -52,23 +50,19 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self._own: dict[int, Pair] = {}
-        self._source: dict[int, Pair] = {}
+        self._own: dict[int, KeyValues] = {}
+        self._source: dict[int, KeyValues] = {}
 
     @property
     def length(self) -> int:
-        """Number of tokens of which self-attention holds keys."""
         return self._own[0][0].shape[2] if self._own else 0
 
     @property
     def source_length(self) -> int:
-        """Number of tokens of the source of which cross-attention holds keys."""
         return self._source[0][0].shape[2] if self._source else 0
 
     def own(self, layer: int) -> Extend:
-        """Return a function that takes this step's keys and values of a layer and gives all so far."""
-
-        def extend(k_BGTD: Tensor, v_BGTD: Tensor) -> Pair:
+        def extend(k_BGTD: Tensor, v_BGTD: Tensor) -> KeyValues:
             if layer in self._own:
                 k, v = self._own[layer]
                 k_BGTD, v_BGTD = torch.cat((k, k_BGTD), dim=2), torch.cat((v, v_BGTD), dim=2)
@@ -78,12 +72,7 @@ class KeyValueCache:
         return extend
 
     def source(self, layer: int) -> Extend:
-        """Return a function that takes the source's keys and values and gives those of the first step."""
-
-        def extend(k_BGSD: Tensor, v_BGSD: Tensor) -> Pair:
-            return self._source.setdefault(layer, (k_BGSD, v_BGSD))
-
-        return extend
+        return lambda k_BGSD, v_BGSD: self._source.setdefault(layer, (k_BGSD, v_BGSD))
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the rows in place: row b continues from row ``rows[b]``, long (B,), as in beam search."""
@@ -109,9 +98,9 @@ def layer_cache(cache: Cache | None, layer: int, *, once: bool = False) -> Layer
 
 
 def _once(extend: Extend) -> Extend:
-    held: list[Pair] = []
+    held: list[KeyValues] = []
 
-    def given(k: Tensor, v: Tensor) -> Pair:
+    def given(k: Tensor, v: Tensor) -> KeyValues:
         if not held:
             held.append(extend(k, v))
         return held[0]

@@ -263,11 +263,14 @@ def _bias_faults(part: OnScores, dtype: torch.dtype) -> Iterator[str]:
 def _like(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None, what: str) -> Iterator[str]:
     """Yield the faults of a tensor of known shape and dtype; a dtype of None stands for any of floating point."""
     if found.shape != shape:
-        yield f"{what} are {tuple(found.shape)}, and must be {tuple(shape)}"
+        yield f"{what} are {tuple(found.shape)}, and must be {tuple(shape)}; return x in the shape that it came in"
     elif (dtype is not None and found.dtype != dtype) or not found.is_floating_point():
         yield f"{what} come back as {found.dtype} where they were {dtype}; end with .type_as(x)"
     elif not found.isfinite().all():
-        yield f"{what} hold NaN or infinity; look at position 0, and at large positions in 16 bits"
+        yield (
+            f"{what} hold NaN or infinity; look at distance 0 and position 0 (a logarithm, a root, a division), and"
+            " compute in at least float32, as large positions do not fit 16 bits"
+        )
 
 
 def _packed() -> Packed:
@@ -280,17 +283,8 @@ def _shapes(subject: Subject) -> Iterator[str]:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         network = subject.network(dtype)
         for length in (1, 2, 9):
-            hidden = network(_ids(3, length)).hidden
-            if hidden.shape != (3, length, SIZES["width"]) or hidden.dtype != dtype:
-                yield (
-                    f"a network in {dtype} gives {hidden.dtype} {tuple(hidden.shape)} for {length} tokens; return what"
-                    " you change in the shape and dtype that it came in"
-                )
-            elif not hidden.isfinite().all():
-                yield (
-                    f"a network in {dtype} gives NaN or infinity for {length} tokens; look at distance 0 and at"
-                    " position 0 (a logarithm, a root or a division there), and compute in at least float32"
-                )
+            hidden, shape = network(_ids(3, length)).hidden, (3, length, SIZES["width"])
+            yield from _like(hidden, shape, dtype, f"states of {length} tokens, in a network of {dtype},")
 
 
 def _saving(subject: Subject) -> Iterator[str]:

@@ -38,7 +38,7 @@ def initialise_module(
     for name, parameter in module.named_parameters(recurse=False):
         if parameter in skip:
             continue
-        if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm | NormParameters):
             nn.init.constant_(parameter, float(name == "weight"))
         elif parameter.dim() < 2 or name == "free_theta":
             nn.init.zeros_(parameter)
@@ -52,12 +52,6 @@ def initialise_module(
 
 class NormParameters(nn.Module):
     """A norm that is not torch's: its weight begins at 1, its bias, if it has one, at 0."""
-
-    def draw_parameters(self, std: float, generator_for: object) -> None:
-        """Set weight to 1 and bias to 0."""
-        del std, generator_for
-        for name, parameter in self.named_parameters(recurse=False):
-            nn.init.constant_(parameter, float(name == "weight"))
 
 
 def draw_weights(module: nn.Module, generator_for: Generators | None, draw: Callable[..., object]) -> None:

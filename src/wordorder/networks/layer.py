@@ -99,6 +99,3 @@ class DecoderLayer(nn.Module):
 
 class EncoderLayer(DecoderLayer):
     """A layer of an encoder: `DecoderLayer` without cross-attention."""
-
-    def __init__(self, options: TransformerOptions) -> None:
-        super().__init__(options)

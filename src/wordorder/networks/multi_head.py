@@ -52,7 +52,6 @@ class MultiHead(nn.Module):
         return mixed_BTHD.flatten(2)
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """Return the weights that `attend` gives to values, (B, H, T, S)."""
         return attention_weights(q, k, plan)
 
 
@@ -112,8 +111,8 @@ class SelfAttention(MultiHead):
             of, window = view.refresh, view.refresh.window
             new, new_lse = self.attend(q[:, :, :slots], k[:, :, window], v[:, :, window], of.plan, return_lse=True)
             assert new_lse is not None
-            known = of.read_out, of.normaliser
-            merged, lse, alpha = merge_read_outs(*known, new, new_lse, epsilon=of.epsilon, alpha=of.alpha)
+            known, memory = (of.read_out, of.normaliser), of.memory
+            merged, lse, alpha = merge_read_outs(*known, new, new_lse, epsilon=memory.epsilon, alpha=memory.alpha)
             record = record._replace(slots=RefreshedSlots(merged.detach(), lse.detach(), alpha.detach()))
             mixed = torch.cat((merged.type_as(v), mixed), dim=2)
         return self.out(self._join(mixed)), record

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypedDict, cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.encodings import Composition, Use, build_encoding
 from wordorder.encodings.places import check_choice, check_positive
 from wordorder.memory import Memory
 from wordorder.networks.multi_head import CrossAttention, SelfAttention
@@ -198,6 +199,22 @@ class TransformerOptions:
     def inner(self) -> int:
         """Number of channels between the maps of the feed-forward network."""
         return self.feedforward or 4 * self.width
+
+    def composition(self, vocabulary: int, use: Use) -> Composition:
+        """Build the encoding, for networks of this vocabulary."""
+        return build_encoding(
+            self.encoding,
+            width=self.channels,
+            heads=self.heads,
+            layers=self.layers,
+            max_positions=self.max_positions,
+            use=use,
+            options=self.encoding_options,
+            vocabulary=vocabulary,
+            padding_idx=self.padding_idx,
+            complex_valued=self.channels != self.width,
+            with_memory="none" if self.memory is None else self.memory.name,
+        )
 
     def attention(self) -> SelfAttention:
         """Build the self-attention of a layer."""

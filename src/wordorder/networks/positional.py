@@ -245,7 +245,6 @@ class Positional(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Show what it was built from."""
         return f"{self.name!r}, width={self.width}, heads={self.heads}, layers={self.layers}, causal={self.causal}"
 
     def _check_x(self, x: Tensor) -> None:

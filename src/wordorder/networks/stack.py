@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
-from wordorder.encodings import Composition, Encoding, ReplacesEmbedding, Use, build_encoding
+from wordorder.encodings import Composition, Encoding, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.memory import (
     MemoryState,
@@ -65,19 +65,7 @@ class Stack(nn.Module):
         check_positive(vocabulary=vocabulary)
         self.options, self.heads, self.head_dim = options, options.heads, options.head_dim
         self.memory, self.causal = options.memory, use == "decoder"
-        composition = build_encoding(
-            options.encoding,
-            width=options.channels,
-            heads=options.heads,
-            layers=options.layers,
-            max_positions=options.max_positions,
-            use=use,
-            options=options.encoding_options,
-            vocabulary=vocabulary,
-            padding_idx=options.padding_idx,
-            complex_valued=options.channels != options.width,
-            with_memory="none" if options.memory is None else options.memory.name,
-        )
+        composition = options.composition(vocabulary, use)
         if embedding is not None and composition.replacement is not None:
             raise ValueError(f"encoding {options.encoding!r} replaces the token embeddings; leave embedding out")
         _check_room(options, composition)
@@ -323,11 +311,17 @@ def _check_room(options: TransformerOptions, encoding: Composition) -> None:
         )
 
 
-def check_given(input_ids: Tensor | None, inputs_embeds: Tensor | None, embedding: Any, channels: int) -> Tensor:
-    """Return the token ids (B, T) or the embeddings (B, T, channels) that were given; raise ValueError for others."""
-    given = inputs_embeds if input_ids is None else input_ids
+def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+    """Return the one of the two that was given."""
+    given = input_ids if inputs_embeds is None else inputs_embeds
     if given is None or (input_ids is not None and inputs_embeds is not None):
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    return given
+
+
+def check_given(input_ids: Tensor | None, inputs_embeds: Tensor | None, embedding: Any, channels: int) -> Tensor:
+    """Return the token ids (B, T) or the embeddings (B, T, channels) that were given; raise ValueError for others."""
+    given = one_input(input_ids, inputs_embeds)
     if input_ids is not None:
         check_token_ids(input_ids, embedding.num_embeddings)
     else:

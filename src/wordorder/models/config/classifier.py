@@ -70,9 +70,6 @@ class WordOrderClassifierConfig(WordOrderConfig):
             the amplitudes in their place; relative to the working directory or to the folder that WORDORDER_DATA
             names. A saved model does not read it.
         classifier_dropout: before the output layer; None = hidden_dropout_prob.
-
-    Raises:
-        BadInput: one line per fault.
     """
 
     model_type = "wordorder-classifier"
@@ -93,7 +90,6 @@ class WordOrderClassifierConfig(WordOrderConfig):
     classifier_dropout: float | int | None = None
 
     def faults(self) -> list[str]:
-        """Return the faults of all networks and of the dropout before the output layer, one line each."""
         return super().faults() + self.rate_faults("classifier_dropout")
 
     def head_faults(self) -> list[str]:
@@ -132,11 +128,16 @@ def build_text_network(config: WordOrderClassifierConfig) -> Network:
         dropout=config.hidden_dropout_prob,
         padding_idx=config.pad_token_id,
     )
+    how = {"bag-of-words": "takes the mean", "convolution": "takes each filter's largest response"}
+    if config.pooling is not None and config.architecture in how:
+        raise BadInput(
+            f"pooling must be left out for architecture {config.architecture!r}, which {how[config.architecture]}, "
+            f"got {config.pooling!r}"
+        )
     return TextNetwork(words, BODIES[config.architecture](config))
 
 
 def _bag(config: WordOrderClassifierConfig) -> TextBody:
-    _refuse_pooling(config)
     options = complex_options(config, ComplexBagOfWords)
     if not config.complex_valued:
         return BagOfWords(config.hidden_size)
@@ -144,7 +145,6 @@ def _bag(config: WordOrderClassifierConfig) -> TextBody:
 
 
 def _convolution(config: WordOrderClassifierConfig) -> TextBody:
-    _refuse_pooling(config)
     kind = ComplexTextConvolution if config.complex_valued else TextConvolution
     sizes = {} if config.kernel_sizes is None else {"kernel_sizes": config.kernel_sizes}
     options = complex_options(config, ComplexTextConvolution)
@@ -238,12 +238,3 @@ def complex_options(config: WordOrderClassifierConfig, network: Callable[..., ob
     if faults:
         raise BadInput(faults)
     return dict(given)
-
-
-def _refuse_pooling(config: WordOrderClassifierConfig) -> None:
-    how = {"bag-of-words": "takes the mean", "convolution": "takes each filter's largest response"}
-    if config.pooling is not None:
-        raise BadInput(
-            f"pooling must be left out for architecture {config.architecture!r}, which {how[config.architecture]}, "
-            f"got {config.pooling!r}"
-        )

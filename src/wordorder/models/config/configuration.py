@@ -16,7 +16,6 @@ from wordorder.encodings import (
     ReplacesEmbedding,
     Use,
     WithMemory,
-    build_encoding,
     canonical_name,
     names_of,
     options_of,
@@ -29,8 +28,8 @@ from wordorder.limits import one_line
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
 from wordorder.models.config.faults import (
     MOST_LAYERS,
-    MOST_LETTERS,
     missing_encodings,
+    name_faults,
     not_tied,
     own_sources,
     size_faults,
@@ -40,7 +39,7 @@ from wordorder.models.config.faults import (
 )
 from wordorder.networks.adaptive import AdaptiveClusters
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
-from wordorder.networks.complex_valued.options import complex_encoding_options
+from wordorder.networks.options import TransformerOptions
 
 # Keywords that transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
 _FROM_TRANSFORMERS = {
@@ -179,8 +178,8 @@ class WordOrderConfig(PreTrainedConfig):
         for name in ("layer_norm_eps", "initializer_range"):
             if not 0 < getattr(self, name) < float("inf"):
                 found.append(f"{name} must be positive, got {getattr(self, name)}")
-        if len(self.encoding) > MOST_LETTERS:
-            return [*found, f"encoding has {len(self.encoding):,} letters, more than the {MOST_LETTERS:,} of any name"]
+        if too_long := name_faults(self.encoding):
+            return found + too_long
         found += self.head_faults() + self._memory_faults()
         if not found:
             return self._encoding_faults()
@@ -201,7 +200,6 @@ class WordOrderConfig(PreTrainedConfig):
         return found
 
     def _memory_faults(self) -> list[str]:
-        """Return what is wrong with the memory, one line each."""
         if self.memory == "none":
             beside = ("memory_length", "segment_length", "memory_options", "document_pooling")
             given = {name: value for name in beside if (value := getattr(self, name, None)) is not None}
@@ -291,24 +289,39 @@ class WordOrderConfig(PreTrainedConfig):
             with_memory=self.memory,
         )
 
+    def network_options(self, use: Use) -> TransformerOptions:
+        """Return sizes and style of the encoder or of the decoder, as networks in plain torch take them."""
+        kind = ComplexOptions if self.complex_valued else TransformerOptions
+        return kind(
+            width=self.hidden_size,
+            layers=self.layers_of(use),
+            heads=self.num_attention_heads,
+            key_value_heads=self.num_key_value_heads,
+            feedforward=self.intermediate_size,
+            max_positions=self.max_position_embeddings,
+            encoding=self.encoding,
+            encoding_options=self.options_for(use),
+            norm=self.norm,
+            norm_placement=self.norm_placement,
+            norm_eps=self.layer_norm_eps,
+            embedding_norm=self.embedding_norm,
+            activation=self.hidden_act,
+            dropout=self.hidden_dropout_prob,
+            attention_dropout=self.attention_probs_dropout_prob,
+            padding_idx=self.pad_token_id,
+            memory=self.memory_kept(),
+        )
+
+    def memory_kept(self) -> Memory | None:
+        """Return the memory of the network; None = none."""
+        if self.memory == "none":
+            return None
+        assert self.memory_length is not None
+        return MEMORIES[self.memory](self.memory_length, **(self.memory_options or {}))
+
     def _try_encoding(self, use: Use) -> Composition:
-        options, channels = self.options_for(use), self.hidden_size
-        if self.complex_valued:
-            options, channels = complex_encoding_options(self.encoding, options), 2 * channels
         with torch.device("meta"):
-            return build_encoding(
-                self.encoding,
-                width=channels,
-                heads=self.num_attention_heads,
-                layers=self.layers_of(use),
-                max_positions=self.max_position_embeddings,
-                use=use,
-                options=options,
-                vocabulary=self.vocab_size,
-                padding_idx=self.pad_token_id,
-                complex_valued=self.complex_valued,
-                with_memory=self.memory,
-            )
+            return self.network_options(use).composition(self.vocab_size, use)
 
 
 @strict
@@ -328,9 +341,6 @@ class WordOrderEncoderConfig(WordOrderConfig):
             memory, not its own state). Without a memory the head always reads the first token.
         sparse_prediction: with labels, compute logits only where a label is (masked LM): the same loss, and about 1/7
             of the output layer's work. The logits are then (labelled tokens, vocab_size).
-
-    Raises:
-        BadInput: one line per fault.
     """
 
     model_type = "wordorder-encoder"
@@ -351,7 +361,6 @@ class WordOrderEncoderConfig(WordOrderConfig):
         super().__post_init__(**kwargs)
 
     def faults(self) -> list[str]:
-        """Return the faults of all networks and of the heads, one line each."""
         found = super().faults() + self.rate_faults("classifier_dropout")
         if (self.memory_options or {}).get("same_length") is True:
             found.append("memory_options.same_length is for decoders; leave it out")
@@ -378,9 +387,6 @@ class WordOrderDecoderConfig(WordOrderConfig):
         adaptive_width: channels of the first cluster's vectors; None = hidden_size.
         adaptive_tied_projections: the output layer shares the embeddings' projections too: all of them, none, or those
             of the clusters that are true.
-
-    Raises:
-        BadInput: one line per fault.
     """
 
     model_type = "wordorder-decoder"
@@ -399,7 +405,6 @@ class WordOrderDecoderConfig(WordOrderConfig):
     adaptive_tied_projections: bool | list[bool] = False
 
     def faults(self) -> list[str]:
-        """Return the faults of all networks and of input and output, one line each."""
         found = super().faults() + self.rate_faults("label_smoothing", "output_dropout")
         if self.embedding_scale is not None and self.embedding_scale <= 0:
             found.append(f"embedding_scale must be positive, got {self.embedding_scale}")
@@ -459,9 +464,6 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
             cls_token_id, or else pad_token_id.
         label_smoothing: share of each label that is spread evenly over all tokens while training; 0 = none. The loss
             of a model in evaluation mode is never smoothed, so that losses can be compared.
-
-    Raises:
-        BadInput: one line per fault.
     """
 
     model_type = "wordorder-seq2seq"
@@ -485,7 +487,6 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
         super().__post_init__(**kwargs)
 
     def faults(self) -> list[str]:
-        """Return the faults of all networks and of the fields here, one line each."""
         found = super().faults() + self.rate_faults("label_smoothing")
         start = self.decoder_start_token_id
         if start is not None and not 0 <= start < self.vocab_size:

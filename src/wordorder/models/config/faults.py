@@ -29,6 +29,13 @@ def size_faults(config: object, names: Iterable[str], most: int = MOST) -> list[
     return found
 
 
+def name_faults(encoding: str) -> list[str]:
+    """Return a line where the name of an encoding is longer than any can be."""
+    if len(encoding) <= MOST_LETTERS:
+        return []
+    return [f"encoding has {len(encoding):,} letters, more than the {MOST_LETTERS:,} of any name"]
+
+
 def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -> list[str]:
     """Return what is wrong with the number of classes and their names, and each backend that is code of the Hub."""
     found: list[str] = []
@@ -53,12 +60,12 @@ def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -
     return found
 
 
-def printed(value: object, most: int = 80) -> str:
+def printed(value: object) -> str:
     """Return a value from a file as short text."""
     if isinstance(value, int) and value.bit_length() > 200:
         return "a huge number"
     shown = repr(value)
-    return shown if len(shown) <= most else f"{shown[:most]}..."
+    return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
 def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:

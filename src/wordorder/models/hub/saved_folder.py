@@ -186,9 +186,8 @@ def not_finite(weights: Mapping[str, Any]) -> list[str]:
     return [name for name, weight in weights.items() if not bool(weight.isfinite().all())]
 
 
-def _listed(names: Collection[str], most: int = 20) -> str:
-    shown = sorted(names)[:most]
-    return ", ".join([*shown, *([f"and {len(names) - most} more"] if len(names) > most else [])])
+def _listed(names: Collection[str]) -> str:
+    return ", ".join([*sorted(names)[:20], *([f"and {len(names) - 20} more"] if len(names) > 20 else [])])
 
 
 def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:

@@ -76,7 +76,6 @@ class ComplexHeads(MultiHead):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Return each head's output (B, H, T, 2d), and the log-sum-exp of the scores (B, H, T) if asked for."""
         if not self.modulus:
             return super().attend(q, k, v, plan, return_lse=return_lse)
         logits_BHTS = self._modulus_logits(q, k, plan)
@@ -91,7 +90,6 @@ class ComplexHeads(MultiHead):
         return apart.transpose(-3, -2).flatten(-3)
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """Return the weights that `attend` gives to values, (B, H, T, S)."""
         return weights(self._modulus_logits(q, k, plan)).type_as(q) if self.modulus else super()._weigh(q, k, plan)
 
     def _modulus_logits(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:

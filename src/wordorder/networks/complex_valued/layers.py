@@ -133,7 +133,6 @@ class ComplexLinear(ComplexMap):
             )
 
     def extra_repr(self) -> str:
-        """Return the sizes, for printing."""
         return f"inputs={self.inputs}, outputs={self.outputs}, shared={self.shared}"
 
 
@@ -220,7 +219,6 @@ class ComplexLayerNorm(NormParameters, ComplexLayer):
         self.weight, self.bias = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
 
     def stacked(self, z: Tensor) -> Tensor:
-        """Apply it to stacked numbers."""
         if self.shared:
             return F.layer_norm(streams(z), (self.width,), self.weight, self.bias, self.eps).flatten(-2)
         normal = F.layer_norm(streams(z), (self.width,), eps=self.eps)
@@ -243,7 +241,6 @@ class ComplexRMSNorm(NormParameters, ComplexLayer):
         self.weight = nn.Parameter(torch.ones(width))
 
     def stacked(self, z: Tensor) -> Tensor:
-        """Apply it to stacked numbers."""
         return F.rms_norm(z, (2 * self.width,), self.weight.repeat(2), self.eps)
 
 
@@ -264,7 +261,6 @@ class ModReLU(ComplexLayer):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def stacked(self, z: Tensor) -> Tensor:
-        """Apply it to stacked numbers."""
         return (streams(z) * modrelu_gain(split(z), self.bias, self.eps).unsqueeze(-2)).flatten(-2)
 
 
@@ -291,12 +287,10 @@ class PhaseDropout(ComplexLayer):
         self.probability = probability
 
     def stacked(self, z: Tensor) -> Tensor:
-        """Apply it to stacked numbers."""
         if not self.training or self.probability == 0:
             return z
         both = streams(z)
         return (both * F.dropout(torch.ones_like(both[..., :1, :]), self.probability)).flatten(-2)
 
     def extra_repr(self) -> str:
-        """Return the probability, for printing."""
         return f"probability={self.probability}"

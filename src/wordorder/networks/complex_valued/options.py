@@ -89,7 +89,6 @@ class ComplexFeedForward(ComplexLayer):
         self.down = ComplexLinear(inner, width, shared=shared_weights, bias=bias)
 
     def stacked(self, z: Tensor) -> Tensor:
-        """Apply it to stacked numbers."""
         inner = self.up(z)
         if self.cut is not None:
             return self.down(self.cut(inner))
@@ -100,18 +99,16 @@ class ComplexFeedForward(ComplexLayer):
 
 
 class Modulus(nn.Module):
-    """``|z|`` of each channel; see `ops.complex.modulus`."""
+    """``|z|`` of each channel, (..., 2C) -> (..., C); see `ops.complex.modulus`."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return the modulus, (..., 2C) -> (..., C)."""
         return modulus(split(z))
 
 
 class RealPart(nn.Module):
-    """The real part of each channel."""
+    """The real part of each channel, (..., 2C) -> (..., C)."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return the real part, (..., 2C) -> (..., C)."""
         return split(z)[0]
 
 
@@ -172,32 +169,26 @@ class ComplexOptions(TransformerOptions):
         return "reference" if self.scores == "modulus" else None
 
     def attention(self) -> ComplexSelfAttention:
-        """Build the self-attention of a layer."""
         return ComplexSelfAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
     def cross_attention(self) -> ComplexCrossAttention:
-        """Build the cross-attention of a layer."""
         return ComplexCrossAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
     def feedforward_network(self) -> nn.Module:
-        """Build a `ComplexFeedForward`."""
         return ComplexFeedForward(
             self.width, inner=self.inner, activation=self.activation, nonlinearity=self.nonlinearity, **self._weights()
         )
 
     def norm_layer(self) -> nn.Module:
-        """Build a `ComplexLayerNorm` or a `ComplexRMSNorm`."""
         check_choice("norm", self.norm, Norm)
         if self.norm == "rms":
             return ComplexRMSNorm(self.width, eps=self.norm_eps)
         return ComplexLayerNorm(self.width, eps=self.norm_eps, shared=self.shared_norms)
 
     def dropout_layer(self) -> nn.Module:
-        """Build a `PhaseDropout`."""
         return PhaseDropout(self.dropout)
 
     def read_out_layer(self) -> nn.Module:
-        """Build the layer from (B, T, 2C) to the (B, T, C) that heads read."""
         if self.read_out == "linear":
             return nn.Linear(2 * self.width, self.width)
         return {"modulus": Modulus, "real-part": RealPart, "none": nn.Identity}[self.read_out]()

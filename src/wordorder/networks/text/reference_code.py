@@ -110,13 +110,11 @@ class ReferenceLayer(nn.Module):
 
 
 class ReferenceTransformer(nn.Module):
-    """The published text classification code's network from complex embeddings to the features of a text.
+    """The published text classification code's network from complex embeddings to hidden states.
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333; the code differs from the paper in what `ReferenceLayer` and
     `ReferenceAttention` say, and in this: there are two layers where the settings say one, the second of which gets the
-    streams swapped; after it comes a norm. The features are both parts of the last slot, which mostly is padding, in
-    the order in which the second layer has them (imaginary first). The positions that go with it run backwards, T - 1
-    .. 0 (see `ComplexOrderEmbedding`), and its loss took the softmax of a softmax, which is up to the caller.
+    streams swapped; after it comes a norm.
 
     Args:
         width: complex channels, C; a multiple of heads.
@@ -133,24 +131,21 @@ class ReferenceTransformer(nn.Module):
         self.final_norm = ReferenceNorm(width)
         self.features = 2 * width
 
-    def hidden(self, z: Pair) -> Pair:
+    def forward(self, z: Pair) -> Pair:
         """Return both streams after the final norm, (B, T, C) each, the one that was imaginary first."""
         x, y = self.layers[0](*z)
         x, y = self.layers[1](y, x)
         return self.final_norm(x), self.final_norm(y)
-
-    def forward(self, z: Pair) -> Tensor:
-        """Map complex embeddings, (B, T, C) each, to features (B, 2C)."""
-        return torch.cat([part[:, -1] for part in self.hidden(z)], dim=-1)
 
 
 class ReferenceTextNetwork(nn.Module):
     """`ReferenceTransformer` on texts as the published code feeds them: padded to one length, read backwards, no mask.
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, whose text classification code pads (with a word like any other)
-    and cuts every text to 53 tokens, numbers positions L - 1 .. 0, attends to padding and takes the last slot's state,
-    normally padding at position 0, as the features. All of that is kept, so that results can be compared; the batch and
-    the side of the padding change nothing, since every text is padded on the right to the same length.
+    and cuts every text to 53 tokens, numbers positions L - 1 .. 0, attends to padding and takes both parts of the last
+    slot's state, normally padding at position 0, as the features (imaginary first). All of that is
+    kept, so that results can be compared; the batch and the side of the padding change nothing, since every text is
+    padded on the right to the same length.
 
     Two things differ. The code drops amplitudes and angles apart, here a complex number is dropped whole. The code
     keeps row 0 of the embedding at 0, here that row is trained like any other.
@@ -209,7 +204,7 @@ class ReferenceTextNetwork(nn.Module):
             input_ids = input_ids.masked_fill(key_padding_mask, self.padding_idx)
         padded_BL = F.pad(input_ids, (0, self.length - T), value=self.padding_idx)
         backwards_L = torch.arange(self.length - 1, -1, -1, device=padded_BL.device)
-        both_BLC = stack(self.body.hidden(split(self.words(padded_BL, backwards_L))))
+        both_BLC = stack(self.body(split(self.words(padded_BL, backwards_L))))
         return TextOutput(both_BLC[:, -1], both_BLC[:, :T])
 
 
@@ -298,7 +293,7 @@ def _reflect(h: Pair, v_2N: Tensor) -> Pair:
 class UnitaryTextRecurrent(ComplexBody):
     """The recurrent classifier of the paper's code: a unitary network over real parts, and then over imaginary ones.
 
-    Wang et al. 2020's code calls it an LSTM; see `UnitaryRecurrent`. A text of n tokens is read in 2n steps::
+    See `UnitaryRecurrent`. A text of n tokens is read in 2n steps::
 
         h = R(... R(R(0, a_1), a_2) ... a_n, b_1) ... b_n),    features = [Re h ; Im h]
 
