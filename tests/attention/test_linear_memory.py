@@ -108,7 +108,7 @@ def test_a_training_step_of_an_encoder_makes_no_matrix_of_scores(encoding):
 
         return prepare
 
-    check_linear(at, 1500, fake=False)
+    check_linear(at, 1000, fake=False)
 
 
 @pytest.mark.parametrize("fake", [True, False])

@@ -53,7 +53,7 @@ def from_paper(weights, q, k, v, positions):
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("length", [1, 2, 31])
+@pytest.mark.parametrize("length", [1, 2, 9])
 def test_output_and_every_gradient_match_the_equation(length, bias, dtype, bound):
     encoding = build(dtype, projection_bias=bias)
     q, k, v = (torch.randn(2, HEADS, length, D, dtype=dtype, requires_grad=True) for _ in range(3))

@@ -1,5 +1,7 @@
 """What each architecture can learn of word order with each encoding: does word 1 stand before word 2?"""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -21,6 +23,13 @@ def texts(count, generator):
     return x, (where[:, 0] < where[:, 1]).long()
 
 
+@cache
+def batches(steps):
+    """The same texts for every model: a batch for each step, and those to test it on."""
+    generator = torch.Generator().manual_seed(0)
+    return [texts(128, generator) for _ in range(steps)], texts(400, generator)
+
+
 def accuracy_after(steps, **fields):
     config = build_config(
         "classifier",
@@ -37,14 +46,12 @@ def accuracy_after(steps, **fields):
         num_labels=2,
         **fields,
     )
-    model, generator = build_model(config, "classification", seed=0), torch.Generator().manual_seed(0)
+    model, (training, (x, labels)) = build_model(config, "classification", seed=0), batches(steps)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(steps):
-        x, labels = texts(128, generator)
+    for ids, answers in training:
         optimizer.zero_grad()
-        model(x, attention_mask=(x > 0).long(), labels=labels).loss.backward()
+        model(ids, attention_mask=(ids > 0).long(), labels=answers).loss.backward()
         optimizer.step()
-    x, labels = texts(400, generator)
     with torch.no_grad():
         logits = model.eval()(x, attention_mask=(x > 0).long()).logits
     return (logits.argmax(1) == labels).float().mean().item()

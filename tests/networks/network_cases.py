@@ -54,7 +54,10 @@ def assert_gradients_close(network, ours, reference, tolerance):
     """Gradients of two outputs against one random upstream, every parameter within ``tolerance`` of its largest."""
     upstream = torch.randn_like(reference)
     weights = dict(network.named_parameters())
-    grads = [torch.autograd.grad(y, weights.values(), upstream, allow_unused=True) for y in (ours, reference)]
+    grads = [
+        torch.autograd.grad(y, weights.values(), upstream, allow_unused=True, retain_graph=True)
+        for y in (ours, reference)
+    ]
     for name, first, second in zip(weights, *grads, strict=True):
         pair = [torch.zeros_like(weights[name]) if grad is None else grad for grad in (first, second)]
         largest = max(1.0, pair[1].abs().max().item())

@@ -14,18 +14,18 @@ from wordorder.ops import Contiguous, Packed
 
 
 @pytest.mark.parametrize("lengths", [(1, 1), (40, 27)])
-@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("placement", ["pre", "post"])
 @pytest.mark.parametrize("name", FROM_PAPER)
-def test_decoder_and_every_gradient_match_the_equations(name, placement, side, lengths):
+def test_decoder_and_every_gradient_match_the_equations(name, placement, lengths):
     network, batch = decoder(name, norm_placement=placement), texts(*lengths)
-    ids, valid, positions = padded(batch, side)
-    ours = network(ids, positions, key_padding_mask=~valid).hidden[valid]
     style = {"heads": 4, "layers": 2, "encoding": name, "placement": placement, "causal": True}
     weights = dict(network.named_parameters())
     paper = torch.cat([transform(weights, text, **style) for text in batch])
-    assert_close(ours, paper, rtol=1e-12, atol=1e-12)
-    assert_gradients_close(network, ours, paper, 1e-12)
+    for side in ("left", "right"):
+        ids, valid, positions = padded(batch, side)
+        ours = network(ids, positions, key_padding_mask=~valid).hidden[valid]
+        assert_close(ours, paper, rtol=1e-12, atol=1e-12, msg=lambda text, side=side: f"{side}: {text}")
+        assert_gradients_close(network, ours, paper, 1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,13 +42,13 @@ def test_shapes_and_dtypes(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_token_by_token_equals_all_at_once(name, dtype, bound):
-    network, ids = decoder(name, dtype=dtype).eval(), torch.randint(40, (2, 21))
+    network, ids = decoder(name, dtype=dtype).eval(), torch.randint(40, (2, 11))
     whole = network(ids).hidden
-    for steps in ([1] * 21, [7, 1, 1, 12]):
+    for steps in ([1] * 11, [4, 1, 1, 5]):
         cache, parts = KeyValueCache(), []
         for chunk in ids.split(steps, 1):
             parts.append(network(chunk, cache=cache).hidden)
-        assert cache.length == 21
+        assert cache.length == 11
         assert_close(torch.cat(parts, 1), whole, rtol=0, atol=bound * whole.abs().max().item())
 
 

@@ -41,28 +41,29 @@ def own_of(theirs, encoding, causal, options=None):
     return own
 
 
-@pytest.mark.parametrize("padding", [None, "right", "left"])
 @pytest.mark.parametrize(("encoding", "causal"), DEFINED)
-def test_outputs_and_gradients_are_those_of_our_networks(encoding, causal, padding):
+def test_outputs_and_gradients_are_those_of_our_networks(encoding, causal):
     theirs = shaken(KIND[causal][1](V, encoding=encoding, dropout=0.0, attention_dropout=0.0, **SIZES))
-    own = own_of(theirs, encoding, causal)
-    ids, valid, positions = torch.randint(1, V, (2, 9)), torch.ones(2, 9, dtype=torch.bool), None
-    if padding is not None:
-        valid[1, slice(6, 9) if padding == "right" else slice(0, 3)] = False
-    if padding == "left":
-        positions = Contiguous(9, torch.tensor([0, -3]))
-    mask = None if padding is None else ~valid
-    expected, found = theirs(ids, positions, key_padding_mask=mask).hidden, own(ids, mask, positions)
-    assert_close(found[valid], expected[valid], rtol=1e-10, atol=1e-10)
-    upstream = torch.randn_like(expected[valid])
-    for network, output in ((theirs, expected), (own, found)):
-        network.zero_grad()
-        output[valid].backward(upstream)
+    own, ids = own_of(theirs, encoding, causal), torch.randint(1, V, (2, 9))
     names = dict(own.positional.encoding.named_parameters())
-    for name, parameter in theirs.encoding.named_parameters():
-        assert (parameter.grad is None) == (names[name].grad is None)
-        if parameter.grad is not None:
-            assert_close(names[name].grad, parameter.grad, rtol=1e-9, atol=1e-10)
+    for padding in (None, "right", "left"):
+        valid, positions = torch.ones(2, 9, dtype=torch.bool), None
+        if padding is not None:
+            valid[1, slice(6, 9) if padding == "right" else slice(0, 3)] = False
+        if padding == "left":
+            positions = Contiguous(9, torch.tensor([0, -3]))
+        mask = None if padding is None else ~valid
+        expected, found = theirs(ids, positions, key_padding_mask=mask).hidden, own(ids, mask, positions)
+        place = f"padding {padding}"
+        assert_close(found[valid], expected[valid], rtol=1e-10, atol=1e-10, msg=lambda text, at=place: f"{at}: {text}")
+        upstream = torch.randn_like(expected[valid])
+        for network, output in ((theirs, expected), (own, found)):
+            network.zero_grad()
+            output[valid].backward(upstream)
+        for name, parameter in theirs.encoding.named_parameters():
+            assert (parameter.grad is None) == (names[name].grad is None), place
+            if parameter.grad is not None:
+                assert_close(names[name].grad, parameter.grad, rtol=1e-9, atol=1e-10)
 
 
 def test_an_option_counts_and_tupe_can_untie_cls():

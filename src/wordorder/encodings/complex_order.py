@@ -10,9 +10,7 @@ from wordorder.encodings.wave_embedding import (
     Variant,
     WaveEmbedding,
     WavesAsReal,
-    check_frequency_init,
     complex_channels,
-    table_shape,
     warn_of_lost_words,
 )
 
@@ -94,10 +92,8 @@ class ComplexOrderEmbedding(WaveEmbedding):
             tables["phase"] = "full" if phase is True else phase
         if damping == "learned":
             tables["decay"] = frequency
-        shape = table_shape("frequency", frequency, vocabulary, width)
         by_channel: FrequencyInit = "reference-tc" if variant == "reference-code" else "geometric"
         start = frequency_init or ("log-uniform" if frequency == "dimension-sharing" else by_channel)
-        check_frequency_init(start, shape, width)
         super().__init__(
             vocabulary,
             width,

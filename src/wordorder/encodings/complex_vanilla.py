@@ -8,7 +8,6 @@ from wordorder.encodings.wave_embedding import (
     WaveEmbedding,
     WavesAsReal,
     complex_channels,
-    table_shape,
     warn_of_lost_words,
 )
 
@@ -52,7 +51,7 @@ class ComplexVanillaEmbedding(WaveEmbedding):
         sparse: bool = False,
     ) -> None:
         check_choice("variant", variant, Variant)
-        table_shape("phase", phase, vocabulary, width)
+        check_choice("phase", phase, Sharing)
         turned = variant == "reference-code"
         super().__init__(
             vocabulary,

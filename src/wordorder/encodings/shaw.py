@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
-from wordorder.ops import PositionsLike, Visibility, as_positions, shift_between
+from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, shift_between
 from wordorder.ops.positions import distances_BTS
 
 
@@ -46,12 +46,10 @@ class Shaw(OnScoresByContent):
         """Return the term with the table row of each pair, (1 or B, T, S); one matrix for contiguous positions."""
         query, key = as_positions(query_positions), as_positions(key_positions)
         shift = shift_between(query, key)
-        if shift is None:
-            distance = distances_BTS(query, key, device)
-        else:
-            steps_S, steps_T = torch.arange(key.length, device=device), torch.arange(query.length, device=device)
-            distance = (steps_S - steps_T[:, None] + shift)[None]
-        row_BTS = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        if shift is not None:  # one matrix for all examples
+            query, key = Contiguous(query.length), Contiguous(key.length, shift)
+        distance_BTS = distances_BTS(query, key, device)
+        row_BTS = distance_BTS.clamp(-self.max_distance, self.max_distance) + self.max_distance
         return ShawScores(self, row_BTS, 0)
 
 

@@ -24,6 +24,11 @@ class ProjectedPositions(Encoding):
     the table for position 0; rows before it are left to the subclass.
     """
 
+    paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
+    refused_in: ClassVar[Mapping[str, str]] = {
+        "cross-attention": "positions of a source and a target have no common axis (the paper defines it for"
+        " self-attention only)"
+    }
     bounded = True
 
     def __init__(
@@ -106,12 +111,6 @@ class TUPE(ProjectedPositions, OnScores):
     Raises:
         ValueError: an argument is out of range, or a position is outside the table.
     """
-
-    paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
-    refused_in: ClassVar[Mapping[str, str]] = {
-        "cross-attention": "positions of a source and a target have no common axis (the paper defines it for"
-        " self-attention only)"
-    }
 
     def __init__(
         self,

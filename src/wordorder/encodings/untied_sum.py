@@ -1,8 +1,5 @@
 """The untied sum: positions with separate projections, added to those of words (TUPE's ablation BERT-A^d)."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import torch
 
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
@@ -41,12 +38,6 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
     Raises:
         ValueError: an argument is out of range, or a position is outside the table.
     """
-
-    paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
-    refused_in: ClassVar[Mapping[str, str]] = {
-        "cross-attention": "positions of a source and a target have no common axis (the paper defines it for"
-        " self-attention only)"
-    }
 
     def __init__(
         self, width: int, *, heads: int, max_positions: int, projection_bias: bool = True, norm_eps: float = 1e-5

@@ -27,13 +27,13 @@ INITIAL_DECAY = 1e-4
 """Decay rate per token: after 1,000 tokens a word still has 90% of its amplitude, so damping is weak at first."""
 
 
-def table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tuple[int, int]:
+def _table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tuple[int, int]:
     """Return (V, D), (1, D) for a table shared by all words, or (V, 1) for one shared by all channels."""
     check_choice(name, sharing, Sharing)
     return (1 if sharing == "word-sharing" else vocabulary, 1 if sharing == "dimension-sharing" else width)
 
 
-def check_frequency_init(name: str, shape: tuple[int, int], width: int) -> None:
+def _check_frequency_init(name: str, shape: tuple[int, int], width: int) -> None:
     """Refuse an initialisation that is unknown, or that does not fit the shape of the table."""
     check_choice("frequency_init", name, FrequencyInit)
     by_channel = name in ("geometric", "reference-tc", "reference-tf")
@@ -108,7 +108,9 @@ class WaveEmbedding(nn.Module):
         self.vocabulary, self.width, self.padding_idx, self.sparse = vocabulary, width, padding_idx, sparse
         self.frequency_init: FrequencyInit | None = frequency_init
         self.amplitude_std, self.sharing = amplitude_std, dict(tables)
-        shapes = {name: table_shape(name, sharing, vocabulary, width) for name, sharing in tables.items()}
+        shapes = {name: _table_shape(name, sharing, vocabulary, width) for name, sharing in tables.items()}
+        if frequency_init is not None:
+            _check_frequency_init(frequency_init, shapes["frequency"], width)
         self.amplitude = nn.Parameter(torch.empty(shapes["amplitude"]))
         for name in ("frequency", "phase", "decay"):
             table = nn.Parameter(torch.empty(shapes[name])) if name in shapes else None

@@ -117,15 +117,13 @@ def seen_diagonals(visible: Visibility | Tensor | None, left: int | None, diagon
 
 def _check_valid(valid: object) -> None:
     """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is."""
-    if valid is None:
+    if valid is None or (isinstance(valid, Tensor) and valid.dtype == torch.bool and valid.dim() == 2):
         return
-    wanted = "valid_BS must be a bool tensor (batch, tokens), True = token"
-    if not isinstance(valid, Tensor):
-        raise BadInput(f"{wanted}, got {type(valid).__name__}; make it one with torch.tensor(..., dtype=torch.bool)")
-    if valid.dtype != torch.bool:
-        raise BadInput(f"{wanted}, got {valid.dtype}; convert it, as with mask == 1 where 1 is a token")
-    if valid.dim() != 2:
-        raise BadInput(f"{wanted}, got shape {tuple(valid.shape)}")
+    given = f"{valid.dtype} {tuple(valid.shape)}" if isinstance(valid, Tensor) else type(valid).__name__
+    raise BadInput(
+        f"valid_BS must be a bool tensor (batch, tokens), True = token, got {given}; convert it, as with mask == 1"
+        " where 1 is a token"
+    )
 
 
 def valid_tokens(key_padding_mask: Tensor | None, batch: int, tokens: int, *, cached: int = 0) -> Tensor | None:

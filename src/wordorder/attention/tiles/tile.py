@@ -149,8 +149,7 @@ class TileMask:
                 return hidden
             rest = list((~visible).expand(self.batch, -1, -1, -1))
         else:
-            full = self.rest.expand(self.batch, -1, self.queries, self.keys) if self.rest.dim() == 4 else self.rest
-            full = full.expand(self.batch, full.shape[-3] if full.dim() > 2 else 1, self.queries, self.keys)
+            full = self.rest.expand(self.batch, -1, self.queries, self.keys)
             heads = tile.heads if full.shape[1] > 1 else slice(0, 1)
             rest = list(~full[:, heads, tile.rows, tile.keys])
         return [one if other is None else one | other for one, other in zip(rest, hidden, strict=True)]

@@ -6,10 +6,10 @@ nor exceed shared memory, as the compiler says (`python -m tools.attention_kerne
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -94,12 +94,9 @@ def blocks(kernel: Kernel, shape: Shape) -> Blocks:
 def table() -> Mapping[tuple[str, Shape], Blocks]:
     """Read the table."""
     text = files("wordorder.attention.triton").joinpath("configurations.json").read_text(encoding="utf-8")
-    return {(row["kernel"], shape_of(row)): Blocks(*row["blocks"]) for row in json.loads(text)}
-
-
-def shape_of(row: Mapping[str, Any]) -> Shape:
-    """Return the shape of a row of the table."""
-    return Shape(**{name: row[name] for name in ("width", "ranked", "itemsize", "target", "extras")})
+    names = [part.name for part in fields(Shape)]
+    rows = json.loads(text)
+    return {(row["kernel"], Shape(**{name: row[name] for name in names})): Blocks(*row["blocks"]) for row in rows}
 
 
 @lru_cache

@@ -155,33 +155,29 @@ def _common(inputs: Inputs, chosen: Blocks) -> dict[str, Any]:
     dense = inputs.bias.dense_BHTS
     if dense is not None and dense.stride(-1) != 1:
         dense = dense.contiguous()
-    positions = mask.positions or (None, None)
-    ids = mask.ids or (None, None)
-    tensors = {
-        "a": a,
-        "c": c,
-        "table": table,
-        "dense": dense,
-        "valid": mask.valid_BS,
-        "bounds": mask.bounds_B2,
-        "shift": mask.shift_B,
-        "q_positions": positions[0],
-        "k_positions": positions[1],
-        "q_ids": ids[0],
-        "k_ids": ids[1],
-        "mask": mask.visible_BHTS,
-        "seed": inputs.seed,
-    }
-    arguments: dict[str, Any] = {"q": q, "k": k, "v": v}
-    arguments |= {name: q if tensor is None else tensor for name, tensor in tensors.items()}
-    for name, axes in (("q", "bht"), ("k", "bhs"), ("v", "bhs"), ("dense", "bht"), ("mask", "bhts")):
-        tensor = {"q": q, "k": k, "v": v, **tensors}[name]
-        arguments |= _strides(name, tensor, axes)
-    for name in ("a", "c"):
-        arguments |= _strides(name, tensors[name], "bh")
-    arguments["table_h"] = 0 if table is None or table.shape[0] == 1 else table.stride(0)
-    for name in ("valid", "q_positions", "k_positions", "q_ids", "k_ids"):
-        arguments |= _strides(name, tensors[name], "b")
+    q_positions, k_positions = mask.positions or (None, None)
+    q_ids, k_ids = mask.ids or (None, None)
+    tensors = (
+        ("q", q, "bht"),
+        ("k", k, "bhs"),
+        ("v", v, "bhs"),
+        ("a", a, "bh"),
+        ("c", c, "bh"),
+        ("table", table, "h"),
+        ("dense", dense, "bht"),
+        ("valid", mask.valid_BS, "b"),
+        ("bounds", mask.bounds_B2, ""),
+        ("shift", mask.shift_B, ""),
+        ("q_positions", q_positions, "b"),
+        ("k_positions", k_positions, "b"),
+        ("q_ids", q_ids, "b"),
+        ("k_ids", k_ids, "b"),
+        ("mask", mask.visible_BHTS, "bhts"),
+        ("seed", inputs.seed, ""),
+    )
+    arguments: dict[str, Any] = {}
+    for name, tensor, axes in tensors:
+        arguments |= {name: q if tensor is None else tensor} | _strides(name, tensor, axes)
     arguments |= {"heads": heads, "groups": heads // k.shape[1], "queries": queries, "keys": keys}
     arguments |= {"scale": inputs.scale, "low": mask.low or 0, "high": mask.high or 0, "dropout": inputs.dropout}
     arguments |= {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from wordorder.ops import Contiguous, Packed, Visibility, shift_between
+from wordorder.ops import Contiguous, Packed, Visibility
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,20 @@ def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.devi
         bounds_B2 = token_bounds(valid_BS).expand(batch, -1).contiguous()
         found = KernelMask(valid_BS=valid_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
     if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
-        sequences = (_as_rows(positions.sequence_BT, device) for positions in (mask.query, mask.key))
-        found = replace(found, ids=(next(sequences), next(sequences)))
+        ids = _as_rows(mask.query.sequence_BT, device), _as_rows(mask.key.sequence_BT, device)
+        found = replace(found, ids=ids)
     if not (mask.causal or mask.ahead):
         return found
-    if mask.ahead:
-        low, high = 1, None
-    else:
-        low, high = None if mask.within is None else 1 - mask.within, 0
-    shift = shift_between(mask.query, mask.key)
-    if shift is not None:
-        moved = (None if end is None else end - shift for end in (low, high))
-        return replace(found, low=next(moved), high=next(moved))
+    if mask.diagonals is not None:
+        low, high = mask.diagonals
+        return replace(found, low=low, high=high)
+    low, high = (1, None) if mask.ahead else (None if mask.within is None else 1 - mask.within, 0)
     found = replace(found, low=low, high=high)
     if isinstance(mask.query, Contiguous) and isinstance(mask.key, Contiguous):
         shift_B = torch.as_tensor(mask.key.offset) - torch.as_tensor(mask.query.offset)
         return replace(found, shift_B=shift_B.to(device, torch.int32).expand(batch).contiguous())
-    index = (_as_rows(positions.index_BT(device), device) for positions in (mask.query, mask.key))
-    return replace(found, positions=(next(index), next(index)))
+    positions = _as_rows(mask.query.index_BT(device), device), _as_rows(mask.key.index_BT(device), device)
+    return replace(found, positions=positions)
 
 
 def _as_rows(number_BT: Tensor, device: torch.device) -> Tensor:
