@@ -1,7 +1,7 @@
 """Segments: encoded documents, packed or cut into examples of at most `length` tokens."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,9 @@ class Segments:
         """Number of tokens of each example, shape (examples,)."""
         return np.diff(self.starts)
 
+    def __getitem__(self, number: int) -> Ids:
+        return self.ids[self.starts[number] : self.starts[number + 1]]
+
     def rows(self, index_B: Integers, *, padding: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return examples as (B, N), N the longest of them, padded on the right, and True where a token is present."""
         start_B, length_B = self.starts[index_B], self.lengths[index_B]
@@ -38,12 +41,8 @@ class Segments:
         where_BN = np.minimum(start_B[:, None] + column_N, len(self.ids) - 1)
         return np.where(present_BN, self.ids[where_BN], padding).astype(np.int64), present_BN
 
-    def having(self, wanted: npt.NDArray[np.bool_]) -> "Segments":
-        """Return the segments in which `wanted`, True or False for each id of the vocabulary, is True for a token."""
-        return self.only(self.containing(wanted))
-
     def containing(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which segments hold a token whose id is `wanted`, shape (examples,)."""
+        """Return which segments hold a token whose id is `wanted`, True or False for each id, shape (examples,)."""
         if not len(self):
             return np.zeros(0, np.bool_)
         return np.add.reduceat(wanted[self.ids], self.starts[:-1]) > 0
@@ -51,6 +50,11 @@ class Segments:
     def only(self, kept: npt.NDArray[np.bool_]) -> "Segments":
         """Return the segments that are `kept`, shape (examples,)."""
         return Segments(ids=self.ids[np.repeat(kept, self.lengths)], starts=starts_of(self.lengths[kept]))
+
+
+def joined(examples: Sequence[Ids]) -> Segments:
+    """Put examples one after another."""
+    return Segments(ids=np.concatenate(examples), starts=starts_of([len(ids) for ids in examples]))
 
 
 _NONE = Segments(ids=np.empty(0, np.int32), starts=np.zeros(1, np.int64))
@@ -315,8 +319,7 @@ def cut_in_pieces(
             texts = [[cls, first, *([sep] * separators), second[: both - len(first)], sep]]
         examples += [np.concatenate(parts) for parts in texts]
         owners += [number] * len(texts)
-    starts = starts_of([len(example) for example in examples])
-    return Segments(ids=np.concatenate(examples), starts=starts), np.array(owners, np.int64)
+    return joined(examples), np.array(owners, np.int64)
 
 
 def _pieces(tokens: Ids, room: int, most: int | None) -> Iterator[Ids]:

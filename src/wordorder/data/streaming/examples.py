@@ -12,7 +12,7 @@ from wordorder.data.examples.datasets import continued
 from wordorder.data.examples.encode import Ids
 from wordorder.data.examples.keys import Example, Key, KeyedExamples
 from wordorder.data.examples.masking import Masking
-from wordorder.data.examples.segments import Packer, Segments
+from wordorder.data.examples.segments import Packer, Segments, joined
 from wordorder.data.randomness import counter_hash
 from wordorder.data.streaming.blocks import Blocks, refuse_empty
 from wordorder.errors import RunFailed
@@ -169,10 +169,8 @@ class StreamedSegments(StreamedDataset):
         rows = [self._row(self.own_number(key)) for key in keys]
         if self._masking is None:
             return [continued(torch.as_tensor(ids.astype(np.int64))) for _, _, ids in rows]
-        length_B = np.array([len(ids) for _, _, ids in rows])
-        present_BN = np.arange(int(length_B.max())) < length_B[:, None]
-        ids_BN = np.zeros(present_BN.shape, np.int64)
-        ids_BN[present_BN] = np.concatenate([ids for _, _, ids in rows])
+        segments = joined([ids for _, _, ids in rows])
+        ids_BN, present_BN = segments.rows(np.arange(len(rows)), padding=0)
         # Each of several processes has its own n-th segment, and masks of its own for it.
         index_B = np.array([example for _, example, _ in rows]) * self._sharing.world + self._sharing.rank
         epoch_B = np.array([epoch for epoch, _, _ in rows])
@@ -206,7 +204,7 @@ class StreamedSegments(StreamedDataset):
             segments = self._load() if self._segments is None else self._segments
             if self._used < len(segments):
                 end = min(len(segments), self._used + self._buffer - len(taken))
-                taken += [segments.ids[segments.starts[n] : segments.starts[n + 1]] for n in range(self._used, end)]
+                taken += [segments[number] for number in range(self._used, end)]
                 self._used = end
             elif self._after is not None:
                 self._position, self._carry, self._used, self._segments = self._after, self._packer.carry, 0, None
@@ -225,6 +223,6 @@ class StreamedSegments(StreamedDataset):
         self._packer.carry = dict(self._carry)
         block = self._blocks.read(self._position)
         packed = self._packer.flush() if block is None else self._packer.feed(block.encoded)
-        self._segments = packed if self._masking is None else packed.having(~self._masking.special)
+        self._segments = packed if self._masking is None else packed.only(packed.containing(~self._masking.special))
         self._after = None if block is None else block.after
         return self._segments
