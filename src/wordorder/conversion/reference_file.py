@@ -16,6 +16,7 @@ from wordorder.errors import BadInput
 from wordorder.limits import read_json, safetensors_header
 
 Weight = TypeVar("Weight")
+Plain = TypeVar("Plain", bool, int, float, str)
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SAFETENSORS_KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
@@ -228,14 +229,17 @@ class Settings:
         """Note a line that begins with a setting's name."""
         self.faults.append(f"{self.prefix}{line}")
 
+    def _read(self, name: str, default: Plain, wanted: str, holds: Callable[[Any], bool]) -> Plain:
+        value = self.given.get(name, default)
+        if holds(value):
+            return value
+        self.fault(f"{name} must be {wanted}, got {printable(value)}")
+        return default
+
     def number(self, name: str, default: int, *, least: int | None = None) -> int:
         """Read an integer."""
-        value = self.given.get(name, default)
-        if type(value) is not int or (least is not None and value < least):
-            wanted = {None: "an integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
-            self.fault(f"{name} must be {wanted}, got {printable(value)}")
-            return default
-        return value
+        wanted = {None: "an integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
+        return self._read(name, default, wanted, lambda value: type(value) is int and (least is None or value >= least))
 
     def size(self, name: str, shown: int | None, what: str = "") -> int:
         """Read a size that the weights show too; 1 where nothing tells it, for a weight is then missing."""
@@ -248,16 +252,17 @@ class Settings:
 
     def switch(self, name: str, default: bool) -> bool:
         """Read a flag, true or false."""
-        value = self.given.get(name, default)
-        if type(value) is not bool:
-            self.fault(f"{name} must be true or false, got {printable(value)}")
-            return default
-        return value
+        return self._read(name, default, "true or false", lambda value: type(value) is bool)
 
     def rate(self, name: str, default: float) -> float:
         """Read a probability."""
-        value = self.given.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-            self.fault(f"{name} must be a number in [0, 1), got {printable(value)}")
-            return default
-        return float(value)
+        return float(self._read(name, default, "a number in [0, 1)", lambda v: type(v) in (int, float) and 0 <= v < 1))
+
+    def positive(self, name: str, default: float) -> float:
+        """Read a positive number."""
+        return float(self._read(name, default, "a positive number", lambda v: type(v) in (int, float) and v > 0))
+
+    def choice(self, name: str, known: tuple[str, ...]) -> str:
+        """Read one of the known values, the first of which is the default."""
+        wanted = f"one of {', '.join(known)} to be converted exactly"
+        return self._read(name, known[0], wanted, lambda value: value in known)
