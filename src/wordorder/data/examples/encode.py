@@ -177,9 +177,9 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
     try:
         # as torch tensors: these are mapped, where arrays of NumPy would be read
         with opener(path, "pt") as file:
-            written = (file.metadata() or {}).get("blake2b")
+            written: Any = file.metadata()["blake2b"]
             arrays: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name).numpy() for name in _ARRAYS}
-    except (OSError, SafetensorError, TypeError):
+    except (OSError, SafetensorError, KeyError, TypeError):
         return None
     if {name: array.dtype for name, array in arrays.items()} != _ARRAYS or _checksum(arrays.values()) != written:
         return None
