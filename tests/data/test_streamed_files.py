@@ -194,7 +194,7 @@ def test_a_damaged_row_group_is_skipped(tmp_path):
     path.write_bytes(content)
     log = ReadingLog(skip=True)
     assert [text[:6] for text in stream(path, log)] == [f"text {n}" for n in (0, 1, 4, 5, 6, 7, 8, 9)]
-    (fault,) = log.first("unreadable")
+    (fault,) = log.summary()["unreadable"]["first"]
     assert "row group 1 (rows 3 to 4) cannot be read" in fault
 
 

@@ -178,7 +178,6 @@ def _cutoffs(reader: Settings, shapes: Mapping[str, tuple[int, ...]], vocabulary
 
 
 def _lengths(reader: Settings, folder: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Read the lengths of memory and segments, with notes on them."""
     notes: list[str] = []
     needed = ["mem_len"] if folder else ["mem_len", "tgt_len"]
     missing = [name for name in needed if name not in reader.given]
@@ -261,7 +260,6 @@ def _backwards(parts: list[Tensor]) -> Tensor:
 
 
 def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
-    """Yield the parameters of the input and output layer."""
     vocabulary, channels = settings.vocabulary, settings.channels
     ends = (0, *settings.cutoffs, vocabulary)
     widths = [settings.width // settings.divisor**index for index in range(len(ends) - 1)]
@@ -290,7 +288,6 @@ def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
 
 
 def _vectors(settings: XLSettings) -> Iterator[Parameter]:
-    """Yield the parameters u and v."""
     shape = settings.heads, settings.channels // settings.heads
     names = {"content_bias": "r_w_bias", "position_bias": "r_r_bias"}
     if settings.kind in (3, 32, 33):

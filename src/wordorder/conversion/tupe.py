@@ -128,7 +128,6 @@ def convert_tupe(
 def _understand(
     source: Path, file: ReferenceFile, args: Mapping[str, Any] | None, head: str | None
 ) -> tuple[Form, dict[str, int], ReferenceArgs]:
-    """Return the model's parts, sizes and settings, or raise every fault at once."""
     heads = heads_of(file.shapes)
     if "sentence_encoder.embed_tokens.weight" not in file.shapes:
         found = listed(list(file.shapes), 5) or "nothing"
@@ -164,7 +163,6 @@ def _understand(
 
 
 def _size_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) -> list[str]:
-    """List sizes that no model of the reference code has."""
     faults: list[str] = []
     if form.layers == 0:
         faults.append("there are no layers (sentence_encoder.layers.0.*)")
@@ -280,7 +278,6 @@ def _notes(
     given: Mapping[str, object] | None,
     tied: bool,
 ) -> list[str]:
-    """Return the notes that a user should know of a conversion, a sentence each."""
     notes: list[str] = []
     if file.args is None and given is None:
         notes.append(

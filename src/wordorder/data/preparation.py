@@ -101,7 +101,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     prepared = replace(prepared, reported=encoded[reported], reported_lengths=lengths, log=log)
     if isinstance(prepared.train, TextStream):
         # the statistics are those of a text that is not read yet, and the fingerprint covers it too
-        whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.fingerprint])
+        whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.source.fingerprint])
         statistics = {"train": prepared.train.statistics(), **prepared.statistics, "fingerprint": whole}
         prepared = replace(prepared, statistics=statistics)
     # one object, so that whoever scores all parts does not score this one twice
@@ -179,7 +179,7 @@ def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str,
 
 
 def _is_small(data: DataConfig) -> bool:
-    """Return whether all that the source names is on this machine and read in a moment."""
+    """Return whether all sources are on this machine and read in a moment."""
     size = 0
     for name in ("", "validation_", "test_"):
         for option in (f"{name}source", f"{name}target_source"):

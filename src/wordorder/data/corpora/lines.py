@@ -83,12 +83,10 @@ def unpack(path: Path) -> bytes | bytearray:
                     raise BadInput(
                         f"{path} holds more than {limit / 2**30:.3g} GiB; unpack it and divide it into files"
                     )
-    except gzip.BadGzipFile as error:
-        raise BadInput(f"{path} is not a gzip file, or is damaged: {error}") from None
     except EOFError:
         raise BadInput(f"{path} is cut off: its end is missing; copy or download it again") from None
-    except zlib.error as error:
-        raise BadInput(f"{path} is damaged: {error}; copy or download it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise BadInput(f"{path} is not a gzip file, or is damaged: {error}; copy or download it again") from None
     return content
 
 

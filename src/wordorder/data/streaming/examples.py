@@ -103,7 +103,7 @@ class StreamedDataset(KeyedExamples):
     def state_dict(self) -> dict[str, Any]:
         """Return the state: places to begin at, so that not all is read again, and the log of texts passed over."""
         return {
-            "source": self._blocks.fingerprint,
+            "source": self._blocks.source.fingerprint,
             "places": [[first, place] for first, place in self._noted],
             "log": self._blocks.log.state_dict(),
         }
@@ -114,7 +114,7 @@ class StreamedDataset(KeyedExamples):
         Raises:
             RunFailed: the source is another one than that of the state.
         """
-        if state["source"] != self._blocks.fingerprint:
+        if state["source"] != self._blocks.source.fingerprint:
             raise RunFailed(
                 "the streamed source is not the one of the checkpoint: other files, sizes or contents; bring it back"
             )
