@@ -5,8 +5,8 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
-from wordorder.durable import write_files
 from wordorder.errors import BadInput
 
 
@@ -40,6 +40,14 @@ def write_cached(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_files(path.parent, {path.name: content})
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
     except OSError as error:
         warnings.warn(f"cannot cache in {path.parent} ({error.strerror}); set WORDORDER_CACHE", stacklevel=2)

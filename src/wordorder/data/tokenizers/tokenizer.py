@@ -27,8 +27,15 @@ except ImportError as error:
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_ROLES = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>", "<cls>"),
+    "sep_token": ("[SEP]", "</s>", "<sep>", "<eos>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+"""Special tokens as transformers calls them -> ours, and the names that others have for them."""
+SPECIALS = tuple(names[0] for names in _ROLES.values())
 _FORMAT = "1"  # version of what is built below: raise it with every change, so that cached tokenisers are not reused
 
 
@@ -55,7 +62,7 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
         trained = _TRAINERS[config.kind](texts, config)
         _add_specials(trained, config)
         write_cached(path, trained.to_str().encode())
-    return _wrap(trained, dict(zip(_ROLES, SPECIALS, strict=True)))
+    return _wrap(trained)
 
 
 def pair_separators(tokenizer: "PreTrainedTokenizerFast") -> int:
@@ -252,7 +259,10 @@ def _library() -> Any:
     return PreTrainedTokenizerFast
 
 
-def _wrap(tokenizer: Tokenizer, roles: dict[str, str]) -> "PreTrainedTokenizerFast":
+def _wrap(tokenizer: Tokenizer) -> "PreTrainedTokenizerFast":
+    vocabulary = tokenizer.get_vocab()
+    # of several names the first one counts
+    roles = {role: name for role, names in _ROLES.items() for name in reversed(names) if name in vocabulary}
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     return _library()(
         tokenizer_object=tokenizer,
@@ -260,15 +270,6 @@ def _wrap(tokenizer: Tokenizer, roles: dict[str, str]) -> "PreTrainedTokenizerFa
         clean_up_tokenization_spaces=False,  # the decoders of wordpiece and word do it; elsewhere it would change text
         **{role: added.get(token, token) for role, token in roles.items()},
     )
-
-
-_KNOWN_SPECIALS = {
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>", "<cls>"),
-    "sep_token": ("[SEP]", "</s>", "<sep>", "<eos>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
@@ -306,10 +307,7 @@ def _opened(path: Path) -> "PreTrainedTokenizerFast":
     if path.is_dir():
         # Not AutoTokenizer: it follows config.json to a class that may build another tokeniser than the file's.
         return _library().from_pretrained(path, local_files_only=True)
-    tokenizer = Tokenizer.from_file(str(path))
-    vocabulary = tokenizer.get_vocab()
-    found = {role: next((t for t in names if t in vocabulary), None) for role, names in _KNOWN_SPECIALS.items()}
-    return _wrap(tokenizer, {role: token for role, token in found.items() if token is not None})
+    return _wrap(Tokenizer.from_file(str(path)))
 
 
 def _load_existing(config: TokenizerConfig) -> "PreTrainedTokenizerFast":
