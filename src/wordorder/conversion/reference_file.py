@@ -148,15 +148,13 @@ def _read_torch(path: Path, wrapping: Wrapping) -> ReferenceFile:
 def _open_safetensors(path: Path, wrapping: Wrapping) -> Generator[ReferenceFile]:
     opener: Any = safe_open  # its type lacks the methods of what it opens
     try:
-        safetensors_header(path)  # first: what it claims, it must hold
+        stored = safetensors_header(path)
+        names = _without_prefix(path, {name: name for name in stored}, wrapping.prefix)
         with opener(path, framework="pt") as file:
-            slices: dict[str, Any] = {name: file.get_slice(name) for name in file.keys()}
-            names = _without_prefix(path, {name: name for name in slices}, wrapping.prefix)
-            kinds = {name: str(slices[full].get_dtype()) for name, full in names.items()}
             yield ReferenceFile(
                 layout="safetensors",
-                shapes={name: tuple(slices[full].get_shape()) for name, full in names.items()},
-                kinds={name: _SAFETENSORS_KINDS.get(kind, kind) for name, kind in kinds.items()},
+                shapes={name: stored[full].shape for name, full in names.items()},
+                kinds={name: _SAFETENSORS_KINDS.get(kind := stored[full].kind, kind) for name, full in names.items()},
                 args=None,
                 placeholders={},
                 load=lambda wanted: {name: file.get_tensor(names[name]) for name in wanted},

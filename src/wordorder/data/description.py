@@ -89,7 +89,6 @@ def describe(
 def _numbers(
     name: str, texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", found: Duplicates | None, cache_dir: Path
 ) -> dict[str, Any]:
-    """Return the numbers of one split, and look for duplicates of its texts."""
     lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     characters = words = 0
     kept = cache_dir if isinstance(texts, list) else None  # of a stream it would be another cut than training's

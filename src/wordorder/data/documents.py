@@ -92,7 +92,6 @@ def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Par
 
 
 def _is_hidden(part: Part, data: DataConfig) -> bool:
-    """Return whether this is a test split without labels."""
     if part.split != "test" or TASKS[data.task].labels is None:
         return False
     return all(_label_fault(row.get(data.label_column)) == _NO_LABEL for row in part.rows)

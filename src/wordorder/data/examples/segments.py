@@ -119,7 +119,6 @@ class WholeSentences(Packer):
     """
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """Return the segments of these documents."""
         spans: list[tuple[int, int]] = []
         for number in range(len(documents)):
             borders = documents.sentences(number).tolist()
@@ -138,7 +137,6 @@ class AcrossDocuments(Packer):
     """
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """Return the segments that are closed after these documents."""
         ends = np.unique(documents.borders[1:])
         ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
         # each [SEP] belongs to the last sentence before it
@@ -153,7 +151,6 @@ class AcrossDocuments(Packer):
         return self._framed(running, spans)
 
     def flush(self) -> Segments:
-        """Return the open segment, or no segments."""
         ids, self.carry = self._carried(), {}
         return self._framed(ids, [(0, len(ids))] if len(ids) else [])
 
@@ -190,7 +187,6 @@ class Contiguous(Packer):
     keeps_last = False
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """Return the segments that are full after these documents."""
         running = np.concatenate([self._carried(), in_a_row(documents, self.sep_id)])
         size = self.length - 1
         count = len(running) // size
@@ -200,7 +196,6 @@ class Contiguous(Packer):
         return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * self.length)
 
     def flush(self) -> Segments:
-        """Return the short segment at the end, or no segments."""
         ids, self.carry = self._carried(), {}
         if not len(ids) or not self.keeps_last:
             return _NONE
