@@ -34,7 +34,7 @@ class SegmentExamples(KeyedExamples, ABC):
     """
 
     def __init__(self, segments: Segments, documents: npt.NDArray[np.int64] | None = None) -> None:
-        self.segments, self.documents = segments, documents
+        self.segments, self._documents = segments, documents
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -44,7 +44,7 @@ class SegmentExamples(KeyedExamples, ABC):
     @property
     def unit_documents(self) -> npt.NDArray[np.int64]:
         """The document of each example, shape (examples,)."""
-        return super().unit_documents if self.documents is None else self.documents
+        return super().unit_documents if self._documents is None else self._documents
 
     def __len__(self) -> int:
         return len(self.segments)
@@ -98,7 +98,7 @@ class LabelledExamples(SegmentExamples):
         documents: npt.NDArray[np.int64],
     ) -> None:
         super().__init__(segments, documents)
-        self.labels = labels
+        self.labels, self.documents = labels, documents
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
