@@ -16,7 +16,9 @@ from wordorder.data.examples.segments import Segments, SentencePairs, framed
 
 
 def _tokens(segments: Segments, index_B: npt.NDArray[np.int64]) -> list[Tensor]:
-    return [torch.as_tensor(segments[number].astype(np.int64)) for number in index_B.tolist()]
+    rows = [segments[number] for number in index_B.tolist()]
+    together = torch.as_tensor(np.concatenate(rows).astype(np.int64))
+    return list(torch.split(together, [len(ids) for ids in rows]))
 
 
 def continued(ids: Tensor) -> Example:
