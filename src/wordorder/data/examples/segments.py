@@ -1,7 +1,7 @@
 """Segments: encoded documents, packed or cut into examples of at most `length` tokens."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +50,6 @@ class Segments:
     def only(self, kept: npt.NDArray[np.bool_]) -> "Segments":
         """Return the segments that are `kept`, shape (examples,)."""
         return Segments(ids=self.ids[np.repeat(kept, self.lengths)], starts=starts_of(self.lengths[kept]))
-
-
-def joined(examples: Sequence[Ids]) -> Segments:
-    """Put examples one after another."""
-    return Segments(ids=np.concatenate(examples), starts=starts_of([len(ids) for ids in examples]))
 
 
 _NONE = Segments(ids=np.empty(0, np.int32), starts=np.zeros(1, np.int64))
@@ -314,7 +309,8 @@ def cut_in_pieces(
             texts = [[cls, first, *([sep] * separators), second[: both - len(first)], sep]]
         examples += [np.concatenate(parts) for parts in texts]
         owners += [number] * len(texts)
-    return joined(examples), np.array(owners, np.int64)
+    starts = starts_of([len(example) for example in examples])
+    return Segments(ids=np.concatenate(examples), starts=starts), np.array(owners, np.int64)
 
 
 def _pieces(tokens: Ids, room: int, most: int | None) -> Iterator[Ids]:

@@ -12,7 +12,7 @@ from wordorder.data.examples.datasets import continued
 from wordorder.data.examples.encode import Ids
 from wordorder.data.examples.keys import Example, Key, KeyedExamples
 from wordorder.data.examples.masking import Masking
-from wordorder.data.examples.segments import Packer, Segments, joined
+from wordorder.data.examples.segments import Packer, Segments
 from wordorder.data.randomness import counter_hash
 from wordorder.data.streaming.blocks import Blocks, refuse_empty
 from wordorder.errors import RunFailed
@@ -169,8 +169,10 @@ class StreamedSegments(StreamedDataset):
         rows = [self._row(self.own_number(key)) for key in keys]
         if self._masking is None:
             return [continued(torch.as_tensor(ids.astype(np.int64))) for _, _, ids in rows]
-        segments = joined([ids for _, _, ids in rows])
-        ids_BN, present_BN = segments.rows(np.arange(len(rows)), padding=0)
+        length_B = np.array([len(ids) for _, _, ids in rows])
+        present_BN = np.arange(int(length_B.max())) < length_B[:, None]
+        ids_BN = np.zeros(present_BN.shape, np.int64)
+        ids_BN[present_BN] = np.concatenate([ids for _, _, ids in rows])
         # Each of several processes has its own n-th segment, and masks of its own for it.
         index_B = np.array([example for _, example, _ in rows]) * self._sharing.world + self._sharing.rank
         epoch_B = np.array([epoch for epoch, _, _ in rows])
