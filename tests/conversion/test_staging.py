@@ -111,7 +111,7 @@ def test_when_the_last_step_fails_the_earlier_folder_comes_back(tmp_path, monkey
     rename = os.rename
 
     def refuse(source, target, **options):
-        if ".old" not in str(source) + str(target):
+        if ".replaced-" not in str(source) + str(target):
             raise OSError(5, "planted")
         rename(source, target, **options)
 

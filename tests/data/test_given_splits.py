@@ -125,7 +125,7 @@ def test_columns_without_a_line_of_names_are_named_by_the_recipe(tmp_path, endin
     columns = ("origin", "label", "mark", "text")
     data = DataConfig(source=str(path), task="classification", columns=columns)
     assert [(d.text, d.label) for d in read_documents(data)] == [(line[3], line[1]) for line in lines]
-    with pytest.raises(BadInput, match=r"row 1 has 4 fields where data\.columns names 2"):
+    with pytest.raises(BadInput, match=r"line 1 has 4 fields where data\.columns names 2"):
         read_documents(DataConfig(source=str(path), task="classification", columns=("text", "label")))
 
 

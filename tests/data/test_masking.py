@@ -10,9 +10,9 @@ V, MASK = 1005, 4
 SPECIAL = np.arange(V) < 5
 
 
-def mask(ids, *, probability=0.15, seed=0, epoch=0, index=None, present=None, **options):
+def mask(ids, *, probability=0.15, seed=0, epoch=0, index=None, present=None):
     index = np.arange(len(ids)) if index is None else index
-    masking = Masking(probability=probability, mask_id=MASK, special=SPECIAL, **options)
+    masking = Masking(probability=probability, mask_id=MASK, special=SPECIAL)
     present = np.ones(ids.shape, bool) if present is None else present
     return masking(ids, present, seed=seed, epoch_B=np.full(len(ids), epoch), index_B=np.asarray(index))
 
@@ -73,13 +73,11 @@ def test_every_position_is_chosen_equally_often(ids):
     assert share == pytest.approx(0.15, abs=5 * (0.15 * 0.85 / len(ids)) ** 0.5)
 
 
-def test_specials_and_padding_are_never_chosen_unless_asked(ids):
+def test_specials_and_padding_are_never_chosen(ids):
     present = np.arange(64) < 40
     _, labels = mask(ids, probability=0.9, present=np.broadcast_to(present, ids.shape))
     assert not (SPECIAL[ids] & (labels != IGNORED)).any()
     assert (labels[:, 40:] == IGNORED).all()
-    _, labels = mask(ids, probability=0.9, include_specials=True)
-    assert (SPECIAL[ids] & (labels != IGNORED)).any()
 
 
 def test_at_least_one_token_is_predicted_and_none_where_there_is_none():

@@ -36,7 +36,7 @@ def test_a_packed_file_is_read_as_the_plain_one(tmp_path):
         (b"not packed at all", "is not a gzip file"),
         (PACKED[:-12], "is cut off: its end is missing"),
         (PACKED[:30] + b"\xff\xff\xff" + PACKED[33:], "is damaged"),
-        (gzip.compress(b"\xff\xfe", mtime=0), "is not UTF-8: byte 0 is 0xff"),
+        (gzip.compress(b"\xff\xfe", mtime=0), "line 1 is not UTF-8: byte 0 of the line is 0xff"),
         (gzip.compress(b"{}\n[1]\n", mtime=0), "line 2 is not a JSON object"),
         (gzip.compress(b"", mtime=0), "is empty"),
     ],

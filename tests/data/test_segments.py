@@ -100,7 +100,7 @@ def test_rows_are_padded_on_the_right():
     ids, present = segments.rows(np.array([2, 0]), padding=0)
     assert ids.tolist() == [[CLS, 22, 23, SEP, 0, 0, 0, 0], [CLS, *range(10, 16), SEP]]
     assert present.sum(axis=1).tolist() == [4, 8]
-    assert examples(segments.having(np.arange(30) >= 16)) == examples(segments)[1:]
+    assert examples(segments.only(segments.containing(np.arange(30) >= 16))) == examples(segments)[1:]
 
 
 @given(st.text())

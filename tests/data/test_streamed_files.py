@@ -117,7 +117,7 @@ DAMAGE = {
     "type": ("a.jsonl", b'{"text": "one"}\n{"text": 7}\n{"text": "three"}\n', "holds int, not text"),
     "half": ("a.jsonl", b'{"text": "one"}\n{"text": "\\ud800"}\n{"text": "three"}\n', "half of a surrogate pair"),
     "deep": ("a.jsonl", b'{"text": "one"}\n{"text": ' + b"[" * 9000 + b'\n{"text": "three"}\n', "line 2 is not JSON"),
-    "fields": ("a.csv", b"text,n\none,1\ntwo,2,3\nthree,3\n", "has 3 fields where there are 2 columns"),
+    "fields": ("a.csv", b"text,n\none,1\ntwo,2,3\nthree,3\n", "has 3 fields where the first line names 2"),
     "quotes": ("a.csv", b'text,n\none,1\n"two" x,2\nthree,3\n', "is not CSV"),
     "cell": ("a.csv", b"text,n\none,1\n\xfe,2\nthree,3\n", "is not UTF-8"),
 }
@@ -194,7 +194,7 @@ def test_a_damaged_row_group_is_skipped(tmp_path):
     path.write_bytes(content)
     log = ReadingLog(skip=True)
     assert [text[:6] for text in stream(path, log)] == [f"text {n}" for n in (0, 1, 4, 5, 6, 7, 8, 9)]
-    (fault,) = log.first("unreadable")
+    (fault,) = log.summary()["unreadable"]["first"]
     assert "row group 1 (rows 3 to 4) cannot be read" in fault
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from wordorder import models
-from wordorder.durable import sync_files, sync_folder
+from wordorder.durable import replace_folder, sync_files
 from wordorder.errors import BadInput, RunFailed
 from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 
@@ -76,7 +76,8 @@ def staged_folder(out_dir: Path, *, overwrite: bool = False) -> Generator[Path]:
             raise BadInput(f"OUT_DIR {shown} cannot be written: {error.strerror}") from None
         yield staging
         try:
-            _publish(staging, out_dir)
+            sync_files(staging)
+            replace_folder(staging, out_dir)
         except OSError as error:
             raise RunFailed(f"OUT_DIR {shown} could not be written: {error}") from error
     except BaseException:
@@ -101,22 +102,6 @@ def _check_place(out_dir: Path, shown: Path, overwrite: bool) -> None:
             f"OUT_DIR {shown} holds more than an earlier conversion ({', '.join(others[:5])}), so it is not"
             " overwritten; name another folder"
         )
-
-
-def _publish(staging: Path, out_dir: Path) -> None:
-    sync_files(staging)
-    if out_dir.exists():
-        doomed = staging.with_name(f"{staging.name}.old")
-        out_dir.rename(doomed)
-        try:
-            staging.rename(out_dir)
-        except OSError:
-            doomed.rename(out_dir)
-            raise
-        shutil.rmtree(doomed, ignore_errors=True)
-    else:
-        staging.rename(out_dir)
-    sync_folder(out_dir.parent)
 
 
 def write_folder(

@@ -16,6 +16,7 @@ from wordorder.errors import BadInput
 from wordorder.limits import read_json, safetensors_header
 
 Weight = TypeVar("Weight")
+Plain = TypeVar("Plain", bool, int, float, str)
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SAFETENSORS_KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
@@ -147,15 +148,13 @@ def _read_torch(path: Path, wrapping: Wrapping) -> ReferenceFile:
 def _open_safetensors(path: Path, wrapping: Wrapping) -> Generator[ReferenceFile]:
     opener: Any = safe_open  # its type lacks the methods of what it opens
     try:
-        safetensors_header(path)  # first: what it claims, it must hold
+        stored = safetensors_header(path)
+        names = _without_prefix(path, {name: name for name in stored}, wrapping.prefix)
         with opener(path, framework="pt") as file:
-            slices: dict[str, Any] = {name: file.get_slice(name) for name in file.keys()}
-            names = _without_prefix(path, {name: name for name in slices}, wrapping.prefix)
-            kinds = {name: str(slices[full].get_dtype()) for name, full in names.items()}
             yield ReferenceFile(
                 layout="safetensors",
-                shapes={name: tuple(slices[full].get_shape()) for name, full in names.items()},
-                kinds={name: _SAFETENSORS_KINDS.get(kind, kind) for name, kind in kinds.items()},
+                shapes={name: stored[full].shape for name, full in names.items()},
+                kinds={name: _SAFETENSORS_KINDS.get(kind := stored[full].kind, kind) for name, full in names.items()},
                 args=None,
                 placeholders={},
                 load=lambda wanted: {name: file.get_tensor(names[name]) for name in wanted},
@@ -228,14 +227,17 @@ class Settings:
         """Note a line that begins with a setting's name."""
         self.faults.append(f"{self.prefix}{line}")
 
+    def _read(self, name: str, default: Plain, wanted: str, holds: Callable[[Any], bool]) -> Plain:
+        value = self.given.get(name, default)
+        if holds(value):
+            return value
+        self.fault(f"{name} must be {wanted}, got {printable(value)}")
+        return default
+
     def number(self, name: str, default: int, *, least: int | None = None) -> int:
         """Read an integer."""
-        value = self.given.get(name, default)
-        if type(value) is not int or (least is not None and value < least):
-            wanted = {None: "an integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
-            self.fault(f"{name} must be {wanted}, got {printable(value)}")
-            return default
-        return value
+        wanted = {None: "an integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
+        return self._read(name, default, wanted, lambda value: type(value) is int and (least is None or value >= least))
 
     def size(self, name: str, shown: int | None, what: str = "") -> int:
         """Read a size that the weights show too; 1 where nothing tells it, for a weight is then missing."""
@@ -248,16 +250,17 @@ class Settings:
 
     def switch(self, name: str, default: bool) -> bool:
         """Read a flag, true or false."""
-        value = self.given.get(name, default)
-        if type(value) is not bool:
-            self.fault(f"{name} must be true or false, got {printable(value)}")
-            return default
-        return value
+        return self._read(name, default, "true or false", lambda value: type(value) is bool)
 
     def rate(self, name: str, default: float) -> float:
         """Read a probability."""
-        value = self.given.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-            self.fault(f"{name} must be a number in [0, 1), got {printable(value)}")
-            return default
-        return float(value)
+        return float(self._read(name, default, "a number in [0, 1)", lambda v: type(v) in (int, float) and 0 <= v < 1))
+
+    def positive(self, name: str, default: float) -> float:
+        """Read a positive number."""
+        return float(self._read(name, default, "a positive number", lambda v: type(v) in (int, float) and v > 0))
+
+    def choice(self, name: str, known: tuple[str, ...]) -> str:
+        """Read one of the known values, the first of which is the default."""
+        wanted = f"one of {', '.join(known)} to be converted exactly"
+        return self._read(name, known[0], wanted, lambda value: value in known)

@@ -48,25 +48,15 @@ def convert_transformer_xl(
 ) -> ConversionReport:
     """Convert a Transformer-XL checkpoint to a folder for transformers' `AutoModelForCausalLM`.
 
-    Nothing in the file is imported or called; see `wordorder.conversion.torch_file`.
+    ``out_dir``, ``overwrite``, returns and errors are those of `convert_tupe`; nothing in the file is run either.
 
     Args:
         checkpoint: a torch file {"model_config": ..., "model_state": ...}, a state dict as torch file or .safetensors,
             or a folder of transformers' former TransfoXL (config.json with model.safetensors or pytorch_model.bin).
-        out_dir: folder to make; it appears whole or not at all.
         config: settings of the model, or a JSON file of them, in place of those in the file; a bare state dict has none
             and needs at least mem_len and tgt_len.
         vocab: the words, one a line, from which a tokeniser is written. A vocabulary inside a checkpoint is a pickled
             object, which is not read.
-        overwrite: replace an earlier conversion.
-
-    Returns:
-        What was mapped, ignored and left alone; also written to conversion.json.
-
-    Raises:
-        BadInput: one line per fault of the checkpoint, the settings, the vocabulary or the folder.
-        RunFailed: the folder could not be written in full; nothing is left of it.
-        MissingExtra: transformers or safetensors is not installed.
     """
     return _convert(checkpoint, out_dir, (0,), config=config, vocab=vocab, overwrite=overwrite)
 
@@ -80,7 +70,6 @@ def _convert(
     vocab: str | Path | None,
     overwrite: bool,
 ) -> ConversionReport:
-    """Convert a checkpoint whose ``attn_type`` is one of ``kinds``; the rest as in `convert_transformer_xl`."""
     source = Path(checkpoint).expanduser()
     with staged_folder(Path(out_dir).expanduser(), overwrite=overwrite) as folder:
         given = read_config(Path(config).expanduser(), EXAMPLE) if isinstance(config, str | Path) else config
@@ -142,7 +131,6 @@ def _open(source: Path) -> Generator[tuple[ReferenceFile, Mapping[str, Any] | No
 def _understand(
     source: Path, file: ReferenceFile, args: Mapping[Any, Any], kinds: tuple[int, ...], *, folder: bool
 ) -> tuple[XLSettings, list[Parameter]]:
-    """Return settings and parameters, or raise every fault at once."""
     if "word_emb.emb_layers.0.weight" not in file.shapes:
         raise BadInput(
             f"checkpoint {source}: holds no model of Transformer-XL's or LaMemo's code (no"
@@ -244,7 +232,6 @@ def _config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None
 def _notes(
     file: ReferenceFile, settings: XLSettings, ties: Ties, words: Sequence[str] | None, *, folder: bool
 ) -> list[str]:
-    """Return the notes that a user should know of a conversion, a sentence each."""
     notes = [*settings.notes, "projections have biases here, which are 0: the reference code has none"]
     if settings.dropout > 0:
         notes.append("the reference code also drops channels of position vectors in training; outputs are the same")

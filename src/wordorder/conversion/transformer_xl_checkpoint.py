@@ -108,7 +108,7 @@ def read_settings(
         clamp=clamp if (clamp := reader.number("clamp_len", -1)) > 0 else None,
         dropout=reader.rate("dropout", 0.1),
         attention_dropout=reader.rate("dropatt", 0.0),
-        norm_eps=_positive(reader, "layer_norm_epsilon", 1e-5),
+        norm_eps=reader.positive("layer_norm_epsilon", 1e-5),
         eos=reader.number("eos_token_id", 0, least=0) if folder else None,
         notes=notes,
     )
@@ -131,14 +131,6 @@ def sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         if len(shape := shapes.get(f"layers.0.{name}.weight", ())) == 2:
             found[size] = shape[axis]
     return found
-
-
-def _positive(settings: Settings, name: str, default: float) -> float:
-    value = settings.given.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        settings.fault(f"{name} must be a positive number, got {printable(value)}")
-        return default
-    return float(value)
 
 
 def _kind(reader: Settings, shapes: Mapping[str, tuple[int, ...]], kinds: tuple[int, ...]) -> int:
@@ -186,7 +178,6 @@ def _cutoffs(reader: Settings, shapes: Mapping[str, tuple[int, ...]], vocabulary
 
 
 def _lengths(reader: Settings, folder: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Read the lengths of memory and segments, with notes on them."""
     notes: list[str] = []
     needed = ["mem_len"] if folder else ["mem_len", "tgt_len"]
     missing = [name for name in needed if name not in reader.given]
@@ -269,7 +260,6 @@ def _backwards(parts: list[Tensor]) -> Tensor:
 
 
 def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
-    """Yield the parameters of the input and output layer."""
     vocabulary, channels = settings.vocabulary, settings.channels
     ends = (0, *settings.cutoffs, vocabulary)
     widths = [settings.width // settings.divisor**index for index in range(len(ends) - 1)]
@@ -298,7 +288,6 @@ def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
 
 
 def _vectors(settings: XLSettings) -> Iterator[Parameter]:
-    """Yield the parameters u and v."""
     shape = settings.heads, settings.channels // settings.heads
     names = {"content_bias": "r_w_bias", "position_bias": "r_r_bias"}
     if settings.kind in (3, 32, 33):

@@ -90,10 +90,9 @@ def convert_tupe(
     with staged_folder(Path(out_dir).expanduser(), overwrite=overwrite) as folder:
         args = read_config(Path(config).expanduser()) if isinstance(config, str | Path) else config
         listing = None if dictionary is None else Path(dictionary).expanduser()
-        tokens = None if listing is None else read_tokens(listing)
         with open_reference_file(source) as file:
             form, sizes, settings = _understand(source, file, args, head)
-            vocabulary = fit_dictionary(tokens, sizes["V"], listing) if listing and tokens is not None else None
+            vocabulary = None if listing is None else fit_dictionary(read_tokens(listing), sizes["V"], listing)
             names = form.names()
             read = {*names, BUCKETS_OF_DISTANCE} if form.relative else {*names}
             weights = file.load([name for name in file.shapes if name in read])
@@ -129,7 +128,6 @@ def convert_tupe(
 def _understand(
     source: Path, file: ReferenceFile, args: Mapping[str, Any] | None, head: str | None
 ) -> tuple[Form, dict[str, int], ReferenceArgs]:
-    """Return the model's parts, sizes and settings, or raise every fault at once."""
     heads = heads_of(file.shapes)
     if "sentence_encoder.embed_tokens.weight" not in file.shapes:
         found = listed(list(file.shapes), 5) or "nothing"
@@ -165,7 +163,6 @@ def _understand(
 
 
 def _size_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) -> list[str]:
-    """List sizes that no model of the reference code has."""
     faults: list[str] = []
     if form.layers == 0:
         faults.append("there are no layers (sentence_encoder.layers.0.*)")
@@ -229,18 +226,10 @@ def _read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) -
     elif type(heads) is int and heads > 0 and sizes.get("C", 0) % heads:
         args.fault(f"encoder_attention_heads is {printable(heads)}, which does not divide {sizes['C']} channels")
     rates = {name: args.rate(name, default) for name, default in _RATES.items()}
-    activation = _choice(args, "activation_fn", ("gelu", "relu"))
+    activation = args.choice("activation_fn", ("gelu", "relu"))
     if form.head is not None and form.head_dense:
-        _choice(args, "pooler_activation_fn", ("tanh",))
+        args.choice("pooler_activation_fn", ("tanh",))
     return ReferenceArgs(heads=heads or 1, activation=activation, **rates), args.faults
-
-
-def _choice(args: Settings, name: str, known: tuple[str, ...]) -> str:
-    value = args.given.get(name, known[0])
-    if value not in known:
-        args.fault(f"{name} must be one of {', '.join(known)} to be converted exactly, got {printable(value)}")
-        return known[0]
-    return str(value)
 
 
 def _config_fields(
@@ -289,7 +278,6 @@ def _notes(
     given: Mapping[str, object] | None,
     tied: bool,
 ) -> list[str]:
-    """Return the notes that a user should know of a conversion, a sentence each."""
     notes: list[str] = []
     if file.args is None and given is None:
         notes.append(

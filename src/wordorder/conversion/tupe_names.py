@@ -7,7 +7,7 @@ W = 2 C.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -84,9 +84,6 @@ class Form:
 
     def names(self) -> dict[str, tuple[tuple[str, ...], str]]:
         """Map each name of the reference to our names, which stand one after the other in its rows, and its letters."""
-        return {theirs: (tuple(ours.split()), letters) for theirs, ours, letters in self._rows()}
-
-    def _rows(self) -> Iterator[tuple[str, str, str]]:
         encoder = (
             *_ENCODER,
             *(_FUSED_PROJECTIONS if self.fused_projections else _PROJECTIONS),
@@ -94,19 +91,19 @@ class Form:
             *(_EMBEDDING_NORM if self.embedding_norm else ()),
             *(_FINAL_NORM if self.final_norm else ()),
         )
-        yield from _under("sentence_encoder.", "model.encoder.", encoder)
+        parts: list[tuple[str, str, Rows]] = [("sentence_encoder.", "model.encoder.", encoder)]
         for layer in range(self.layers):
-            yield from _under(f"sentence_encoder.layers.{layer}.", f"model.encoder.layers.{layer}.", _LAYER)
+            parts.append((f"sentence_encoder.layers.{layer}.", f"model.encoder.layers.{layer}.", _LAYER))
         if self.lm_head:
-            yield from _under("lm_head.", "head.", _LM_HEAD)
+            parts.append(("lm_head.", "head.", _LM_HEAD))
         if self.head is not None:
             dense = _CLASSIFIER_DENSE if self.head_dense else ()
-            yield from _under(f"classification_heads.{self.head}.", "", (*dense, *_CLASSIFIER_OUT))
-
-
-def _under(theirs: str, ours: str, rows: Rows) -> Iterator[tuple[str, str, str]]:
-    for their_end, our_ends, letters in rows:
-        yield theirs + their_end, " ".join(ours + end for end in our_ends.split()), letters
+            parts.append((f"classification_heads.{self.head}.", "", (*dense, *_CLASSIFIER_OUT)))
+        return {
+            theirs + their_end: (tuple(ours + end for end in our_ends.split()), letters)
+            for theirs, ours, rows in parts
+            for their_end, our_ends, letters in rows
+        }
 
 
 def heads_of(names: Mapping[str, object]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ been through the same preparation, pieces apart by spaces, such as "un@@ tied po
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -105,7 +106,6 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> PreTrainedTokenizerFa
     """
     ids = dictionary.ids
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNK))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = [AddedToken(token, special=True, normalized=False) for token in (*FIRST, MASK)]
     tokenizer.add_special_tokens(special)  # pyright: ignore[reportUnknownMemberType]
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -113,32 +113,25 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> PreTrainedTokenizerFa
         pair=f"{BOS} $A {EOS} {EOS} $B {EOS}",
         special_tokens=[(BOS, ids[BOS]), (EOS, ids[EOS])],
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_input_names=["input_ids", "attention_mask"],  # no segment embeddings, so no token_type_ids
-        model_max_length=length,
-        clean_up_tokenization_spaces=False,
-        bos_token=BOS,
-        eos_token=EOS,
-        cls_token=BOS,
-        sep_token=EOS,
-        pad_token=PAD,
-        unk_token=UNK,
-        mask_token=MASK,
-    )
+    roles = {"bos_token": BOS, "eos_token": EOS, "cls_token": BOS, "sep_token": EOS}
+    roles |= {"pad_token": PAD, "unk_token": UNK, "mask_token": MASK}
+    return _wrapped(tokenizer, model_max_length=length, **roles)
 
 
 def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
     """Make a tokeniser that looks up words apart by white space, and adds nothing."""
     ids = {word: index for index, word in enumerate(words)}
-    found = {"unk_token": next((word for word in UNKNOWN if word in ids), None)}
-    found["eos_token"] = next((word for word in END if word in ids), None)
-    roles = {role: word for role, word in found.items() if word is not None}
+    known = {"unk_token": UNKNOWN, "eos_token": END}
+    roles = {role: word for role, words in known.items() for word in words[::-1] if word in ids}  # the first one wins
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=roles.get("unk_token")))
+    return _wrapped(tokenizer, **roles)
+
+
+def _wrapped(tokenizer: Tokenizer, **options: Any) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        model_input_names=["input_ids", "attention_mask"],
+        model_input_names=["input_ids", "attention_mask"],  # no segment embeddings, so no token_type_ids
         clean_up_tokenization_spaces=False,
-        **roles,
+        **options,
     )

@@ -21,28 +21,20 @@ if TYPE_CHECKING:
     from wordorder.data.streaming import Sharing, TextStream
     from wordorder.data.tokenizers.tokenizer import fixed_vocab_size, load_tokenizer
 
-_HOMES = {
-    "DataConfig": "config",
-    "TokenizerConfig": "settings",
-    "TOKENIZER_KINDS": "names",
-    "PACKINGS": "names",
-    "Document": "corpora",
-    "read_documents": "documents",
-    "PreparedData": "prepared",
-    "exact_vocab_size": "preparation",
-    "held_out_examples": "preparation",
-    "prepare": "preparation",
-    "CollateLanes": "examples.collate",
-    "Lanes": "examples.lanes",
-    "RunningText": "examples.lanes",
-    "EpochOrder": "examples.order",
-    "LengthGroupedEpochOrder": "examples.order",
-    "StreamOrder": "examples.order",
-    "TextStream": "streaming",
-    "Sharing": "streaming",
-    "ReadingLog": "quality.reading_log",
-    "fixed_vocab_size": "tokenizers.tokenizer",
-    "load_tokenizer": "tokenizers.tokenizer",
+_NAMES = {
+    "config": ("DataConfig",),
+    "settings": ("TokenizerConfig",),
+    "names": ("TOKENIZER_KINDS", "PACKINGS"),
+    "corpora": ("Document",),
+    "documents": ("read_documents",),
+    "prepared": ("PreparedData",),
+    "preparation": ("exact_vocab_size", "held_out_examples", "prepare"),
+    "examples.collate": ("CollateLanes",),
+    "examples.lanes": ("Lanes", "RunningText"),
+    "examples.order": ("EpochOrder", "LengthGroupedEpochOrder", "StreamOrder"),
+    "streaming": ("TextStream", "Sharing"),
+    "quality.reading_log": ("ReadingLog",),
+    "tokenizers.tokenizer": ("fixed_vocab_size", "load_tokenizer"),
 }
 
 __all__ = [
@@ -71,9 +63,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

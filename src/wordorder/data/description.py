@@ -89,7 +89,6 @@ def describe(
 def _numbers(
     name: str, texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", found: Duplicates | None, cache_dir: Path
 ) -> dict[str, Any]:
-    """Return the numbers of one split, and look for duplicates of its texts."""
     lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     characters = words = 0
     kept = cache_dir if isinstance(texts, list) else None  # of a stream it would be another cut than training's
@@ -103,14 +102,12 @@ def _numbers(
         encoded = encode_documents(held, tokenizer, cache_dir=kept)
         lengths.append(np.diff(encoded.borders))
     tokens = np.concatenate([np.zeros(0, np.int64), *lengths])
-    table = {"min": 0, "median": 0, "95%": 0, "max": 0, "mean": 0.0}
-    if len(tokens):
-        values = np.percentile(tokens, [0, 50, 95, 100], method="lower").astype(int).tolist()
-        table = {**dict(zip(("min", "median", "95%", "max"), values, strict=True)), "mean": round(tokens.mean(), 1)}
+    values = np.percentile(tokens, [0, 50, 95, 100], method="lower").tolist() if len(tokens) else [0] * 4
+    table = dict(zip(("min", "median", "95%", "max"), values, strict=True))
     return {
         "documents": len(tokens),
         "characters": characters,
         "words": words,
         "tokens": int(tokens.sum()),
-        "tokens_per_document": table,
+        "tokens_per_document": {**table, "mean": round(tokens.mean(), 1) if len(tokens) else 0.0},
     }

@@ -92,7 +92,6 @@ def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Par
 
 
 def _is_hidden(part: Part, data: DataConfig) -> bool:
-    """Return whether this is a test split without labels."""
     if part.split != "test" or TASKS[data.task].labels is None:
         return False
     return all(_label_fault(row.get(data.label_column)) == _NO_LABEL for row in part.rows)
@@ -155,12 +154,11 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
     task = TASKS[data.task]
     label_column, translated = data.label_column if task.labels else None, task.has_answers(data)
     pair_column = data.target_column if translated else data.pair_column
-    needed = [name for name in (data.text_column, label_column, pair_column) if name is not None]
+    settings = {data.text_column: "data.text_column", label_column: "data.label_column"}
+    settings[pair_column] = "data.target_column" if translated else "data.pair_column"
     present = list(dict.fromkeys(name for row in part.rows for name in row))
-    missing = [name for name in needed if name not in present]
+    missing = [name for name in settings if name is not None and name not in present]
     if missing and part.rows:
-        settings = {data.text_column: "data.text_column", label_column: "data.label_column"}
-        settings[pair_column] = "data.target_column" if translated else "data.pair_column"
         files = ", or the file of translations by data.target_source (evaluate: --target)" if translated else ""
         faults += [
             f"{part.origin} has no column {name!r}; its columns are {', '.join(present)}; name the right one by"

@@ -20,7 +20,7 @@ CROSS_VALIDATION = (
 LANES = "lanes"
 Packing = Literal["full-sentences", "full-sentences-across-documents", "contiguous", "lanes"]
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
-WARN, ERROR, IGNORE = "warn", "error", "ignore"
+ERROR, IGNORE = "error", "ignore"
 UNTRAINED_KINDS = ("byte", "existing")
 """Kinds of tokenisers that learn nothing from the text."""
 SPLITS = ("train", "validation", "test")

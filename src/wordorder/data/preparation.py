@@ -17,7 +17,7 @@ from wordorder.data.prepared import PreparedData
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
-from wordorder.data.split import split_documents, training_texts
+from wordorder.data.split import Split, split_documents, training_texts
 from wordorder.data.streaming.stream import TextStream, first_texts, open_blocks
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
@@ -101,7 +101,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     prepared = replace(prepared, reported=encoded[reported], reported_lengths=lengths, log=log)
     if isinstance(prepared.train, TextStream):
         # the statistics are those of a text that is not read yet, and the fingerprint covers it too
-        whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.fingerprint])
+        whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.source.fingerprint])
         statistics = {"train": prepared.train.statistics(), **prepared.statistics, "fingerprint": whole}
         prepared = replace(prepared, statistics=statistics)
     # one object, so that whoever scores all parts does not score this one twice
@@ -147,13 +147,8 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
         return max(vocabulary.values()) + 1
     if fixed is not None or tokenizer.kind != "character" or data.streaming:
         return fixed
-    try:
-        if not _is_small(data):
-            return None
-        documents, _ = read_and_count(data)
-        return len(characters(training_texts(split_documents(documents, data)), tokenizer))
-    except (BadInput, MissingExtra, OSError):
-        return None
+    split = _small_split(data)
+    return None if split is None else len(characters(training_texts(split), tokenizer))
 
 
 def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, int] | None:
@@ -164,11 +159,8 @@ def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str,
     """
     if data.streaming or data.generated is not None:
         return None
-    try:
-        if not _is_small(data):
-            return None
-        split = split_documents(read_and_count(data)[0], data)
-    except (BadInput, MissingExtra, OSError):
+    split = _small_split(data)
+    if split is None:
         return None
     parts = {"validation": split.validation, "test": split.test}
     task = TASKS[data.task]
@@ -178,8 +170,15 @@ def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str,
     return {name: -(-sum(len(document.text) for document in documents) // letters) for name, documents in parts.items()}
 
 
+def _small_split(data: DataConfig) -> Split | None:
+    """Return the split of a source that is small, on this machine, and can be read."""
+    try:
+        return split_documents(read_and_count(data)[0], data) if _is_small(data) else None
+    except (BadInput, MissingExtra, OSError):
+        return None
+
+
 def _is_small(data: DataConfig) -> bool:
-    """Return whether all that the source names is on this machine and read in a moment."""
     size = 0
     for name in ("", "validation_", "test_"):
         for option in (f"{name}source", f"{name}target_source"):

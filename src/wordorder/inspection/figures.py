@@ -203,8 +203,7 @@ def _toeplitz(all_maps: Mapping[str, MapFindings]) -> Drawing:
     # a relative term's bars are full by construction: they stand only where there is nothing else to show
     maps = {name: found for name, found in all_maps.items() if not found.by_distance_alone} or all_maps
     heads = len(next(iter(maps.values())).map.values_HNN)
-    figure = new_figure(max(4.5, 0.36 * heads * len(maps) + 2.0), 3.4)
-    axes = figure.subplots()
+    figure, axes = _axes(max(4.5, 0.36 * heads * len(maps) + 2.0), 3.4)
     width = 0.8 / len(maps)
     for index, (colour, name, found) in enumerate(_coloured(maps, all_maps)):
         shares = found.toeplitz.share_H.nan_to_num(0.0).numpy()
@@ -215,7 +214,6 @@ def _toeplitz(all_maps: Mapping[str, MapFindings]) -> Drawing:
     axes.axhline(chance, color="#24292e", linewidth=0.9, linestyle=":", label=f"random numbers ({chance:.3f})")
     axes.set_xticks(range(heads), [f"head {head + 1}" for head in range(heads)], fontsize="small")
     axes.set(ylabel="Share of energy", ylim=(0, 1))
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize="small")
     said = "; ".join(
         f"{name}: " + ", ".join(f"{share:.2f}" for share in floats(found.toeplitz.share_H))
@@ -330,8 +328,8 @@ def _alpha(inspection: LanguageModelInspection, alpha_LHA: Tensor) -> Drawing:
     )
 
 
-def _axes() -> tuple[Any, Any]:
-    figure = new_figure(6.4, 3.8)
+def _axes(width: float = 6.4, height: float = 3.8) -> tuple[Any, Any]:
+    figure = new_figure(width, height)
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes

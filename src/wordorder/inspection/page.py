@@ -95,7 +95,7 @@ def worth_table(worth: Mapping[str, Mapping[str, object]] | None) -> list[Table]
         return []
     names = [name for name, value in worth["whole"].items() if isinstance(value, float)]
     kept = {"whole": "all", "toeplitz": "what depends on distance alone", "rest": "the rest", "nothing": "neither"}
-    rows = [(kept[part], *(_score(scores.get(name)) for name in names)) for part, scores in worth.items()]
+    rows = [(kept[part], *(_number(scores.get(name), ".4g") for name in names)) for part, scores in worth.items()]
     return [Table("What the parts are worth: the model's scores with a part alone", ("kept", *names), tuple(rows))]
 
 
@@ -130,12 +130,8 @@ def page(
     )
 
 
-def _number(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:.3g}"
-
-
-def _score(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else MISSING
+def _number(value: object, form: str = ".3g") -> str:
+    return f"{value:{form}}" if isinstance(value, float) and math.isfinite(value) else MISSING
 
 
 def _signed(value: float) -> str:
@@ -144,4 +140,4 @@ def _signed(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:.3f}"
+    return _number(value, ".3f")

@@ -3,11 +3,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from solvers import SOLVERS
 
 from wordorder.comparison.probes.lengths import EXACT, TOKENS, Lengths
 from wordorder.comparison.probes.probe import Trained
 from wordorder.data import DataConfig, TokenizerConfig, prepare
-from wordorder.data.generated.catalog import GENERATED
 
 SIZES = {"train_examples": 300, "test_examples": 60, "train_lengths": (6, 12), "test_lengths": (13, 28)}
 
@@ -37,7 +37,7 @@ def solver(name, *, below):
         for row, text in enumerate(ids.tolist()):
             words = tokenizer.convert_ids_to_tokens(text)
             middle = words.index("[SEP]")
-            answer = [*GENERATED[name].solve(" ".join(words[1:middle])).split(), "[SEP]"]
+            answer = [*SOLVERS[name](" ".join(words[1:middle])).split(), "[SEP]"]
             for place, word in enumerate(answer if middle - 1 < below else []):
                 found[row, min(middle + place, found.shape[1] - 1), tokenizer.convert_tokens_to_ids(word)] = 9.0
         return found

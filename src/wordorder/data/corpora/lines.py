@@ -43,8 +43,6 @@ class Found(NamedTuple):
     """The place where reading goes on; not there again where the rest of the file is lost."""
     fault: str = ""
     """The fault, in words that name file and line; empty where there is none."""
-    of_file: str = ""
-    """The same for somebody who reads the file as a whole, by its bytes or rows; empty: as `fault`."""
 
 
 class RowReader(Protocol):
@@ -68,7 +66,7 @@ def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = Non
     rows: list[Row] = []
     for found in reader(path, columns=columns, whole=True):
         if found.row is None:
-            raise BadInput(found.of_file or found.fault)
+            raise BadInput(found.fault)
         rows.append(found.row)
     return rows
 
@@ -85,12 +83,10 @@ def unpack(path: Path) -> bytes | bytearray:
                     raise BadInput(
                         f"{path} holds more than {limit / 2**30:.3g} GiB; unpack it and divide it into files"
                     )
-    except gzip.BadGzipFile as error:
-        raise BadInput(f"{path} is not a gzip file, or is damaged: {error}") from None
     except EOFError:
         raise BadInput(f"{path} is cut off: its end is missing; copy or download it again") from None
-    except zlib.error as error:
-        raise BadInput(f"{path} is damaged: {error}; copy or download it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise BadInput(f"{path} is not a gzip file, or is damaged: {error}; copy or download it again") from None
     return content
 
 
@@ -132,20 +128,12 @@ def text_of_line(line: bytes, path: Path, after: Place) -> str | Found:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        at, byte = error.start, f"0x{line[error.start]:02x}"
-        what, here = "is not UTF-8", f"byte {at} of the line is {byte}"
+        fault = f"is not UTF-8: byte {error.start} of the line is 0x{line[error.start]:02x}"
     else:
         if "\0" not in text:
             return text.removeprefix("\ufeff") if after.offset == len(line) else text
-        at, byte = line.index(b"\0"), "0"
-        what, here = "is binary", "it holds a byte that is 0"
-    return Found(
-        None,
-        after.line,
-        after,
-        f"{path} line {after.line} {what}: {here}",
-        f"{path} {what}: byte {after.offset - len(line) + at} is {byte}",
-    )
+        fault = "is binary: it holds a byte that is 0"
+    return Found(None, after.line, after, f"{path} line {after.line} {fault}")
 
 
 def read_json_lines(

@@ -51,10 +51,12 @@ def read_parquet(
             try:
                 rows = rows_of(file, groups, path)
             except wrong as error:
-                reason = str(error).splitlines()[0].replace(f"{path} unpacks", "it unpacks")
-                part = f"row group {groups.start} (rows {before + 1} to {before + here})"
-                of_file = str(error) if isinstance(error, BadInput) else f"{damaged}: {one_line(error)}"
-                yield Found(None, before + 1, Place(groups.stop), f"{path} {part} cannot be read: {reason}", of_file)
+                fault = str(error) if isinstance(error, BadInput) else f"{damaged}: {one_line(error)}"
+                if not whole:
+                    reason = str(error).splitlines()[0].replace(f"{path} unpacks", "it unpacks")
+                    part = f"row group {groups.start} (rows {before + 1} to {before + here})"
+                    fault = f"{path} {part} cannot be read: {reason}"
+                yield Found(None, before + 1, Place(groups.stop), fault)
             else:
                 for number, row in enumerate(rows[skip:], start=skip + 1):
                     after = Place(groups.start, number) if number < here else Place(groups.stop)

@@ -48,8 +48,8 @@ class _Texts:
             try:
                 record = next(records, None)
             except csv.Error as error:
-                record, reason = [], f"is not CSV: {error}"
-                wrong = Found(None, first, self.after, f"{self._path} line {first} {reason}", f"{self._path} {reason}")
+                record = []
+                wrong = Found(None, first, self.after, f"{self._path} line {first} is not CSV: {error}")
             finally:
                 csv.field_size_limit(limit)
             lost, self.lost = self.lost or wrong, None
@@ -80,24 +80,19 @@ def read_table(
             return
         names, begin = head[1] if head else (), texts.after
     texts = _Texts(path, max(place, begin), whole=whole)
-    rows = 0
+    empty = True
     for found in texts.records():
         if isinstance(found, Found):
             yield found
             continue
         line, record = found
-        rows += 1
+        empty = False
         if len(record) == len(names):
             yield Found(dict(zip(names, record, strict=True)), line, texts.after)
             continue
         origin = "the first line names" if columns is None else "data.columns names"
-        yield Found(
-            None,
-            line,
-            texts.after,
-            f"{path} line {line} has {len(record)} fields where there are {len(names)} columns",
-            f"{path} row {rows} has {len(record)} fields where {origin} {len(names)}",
-        )
-    if whole and not rows:
+        fault = f"{path} line {line} has {len(record)} fields where {origin} {len(names)}"
+        yield Found(None, line, texts.after, fault)
+    if whole and empty:
         named = columns is None and names
         yield Found(None, 0, place, f"{path} {'has a line of column names and no row' if named else 'is empty'}")

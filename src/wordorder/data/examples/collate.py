@@ -9,19 +9,21 @@ from torch import Tensor
 from wordorder.data.examples.keys import Example
 from wordorder.data.examples.masking import IGNORED
 
+_MULTIPLE = 8  # of the lengths of padded batches, for faster kernels and fewer shapes to compile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collate:
     """Stack examples into a batch; pad on the right, and add attention_mask, only where lengths differ.
 
+    Padded lengths are multiples of 8, or `longest`.
+
     Args:
         longest: no batch is padded beyond this, so that a learned position table is long enough.
-        multiple: lengths are padded up to a multiple of this, for faster kernels and fewer shapes to compile.
     """
 
     padding: int
     longest: int
-    multiple: int = 8
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         """Return input_ids (B, N), labels (B,) or (B, M) with -100 at padding, and maybe attention_mask (B, N).
@@ -43,7 +45,7 @@ class Collate:
         longest = max(lengths)
         if min(lengths) == longest:
             return torch.stack(rows), None
-        width = max(longest, min(-(-longest // self.multiple) * self.multiple, self.longest))
+        width = max(longest, min(-(-longest // _MULTIPLE) * _MULTIPLE, self.longest))
         present = torch.arange(width) < torch.tensor(lengths)[:, None]
         return pad_right(rows, present, value), present
 

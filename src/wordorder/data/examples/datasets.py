@@ -16,9 +16,9 @@ from wordorder.data.examples.segments import Segments, SentencePairs, framed
 
 
 def _tokens(segments: Segments, index_B: npt.NDArray[np.int64]) -> list[Tensor]:
-    ids_BN, present_BN = segments.rows(index_B, padding=0)
-    counts = present_BN.sum(axis=1).tolist()
-    return [ids[:count] for ids, count in zip(torch.as_tensor(ids_BN), counts, strict=True)]
+    rows = [segments[number] for number in index_B.tolist()]
+    together = torch.as_tensor(np.concatenate(rows).astype(np.int64))
+    return list(torch.split(together, [len(ids) for ids in rows]))
 
 
 def continued(ids: Tensor) -> Example:
@@ -29,15 +29,24 @@ def continued(ids: Tensor) -> Example:
 
 
 class SegmentExamples(KeyedExamples, ABC):
-    """Examples of one segment each."""
+    """Examples of one segment each.
 
-    def __init__(self, segments: Segments) -> None:
-        self.segments = segments
+    Args:
+        documents: index of the document that each begins in, shape (examples,); None: each is one of its own.
+    """
+
+    def __init__(self, segments: Segments, documents: npt.NDArray[np.int64] | None = None) -> None:
+        self.segments, self._documents = segments, documents
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Number of tokens of each example, shape (examples,)."""
         return self.segments.lengths
+
+    @property
+    def unit_documents(self) -> npt.NDArray[np.int64]:
+        """The document of each example, shape (examples,)."""
+        return super().unit_documents if self._documents is None else self._documents
 
     def __len__(self) -> int:
         return len(self.segments)
@@ -53,7 +62,6 @@ class MaskedLanguageExamples(SegmentExamples):
         seed: of the masks.
         padding: id of [PAD].
         fixed: ignore the epoch, so that validation and test are the same exam each time.
-        documents: index of the document that each begins in, shape (examples,); None: each is one of its own.
     """
 
     def __init__(
@@ -66,14 +74,8 @@ class MaskedLanguageExamples(SegmentExamples):
         fixed: bool = False,
         documents: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        super().__init__(segments)
+        super().__init__(segments, documents)
         self.masking, self.seed, self.padding, self.fixed = masking, seed, padding, fixed
-        self._documents = documents
-
-    @property
-    def unit_documents(self) -> npt.NDArray[np.int64]:
-        """The document of each example, shape (examples,)."""
-        return super().unit_documents if self._documents is None else self._documents
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         epoch_B, index_B = resolve_keys(keys, len(self))
@@ -89,7 +91,6 @@ class LabelledExamples(SegmentExamples):
 
     Args:
         labels: class id (int64) or number (float32) of each, shape (examples,).
-        documents: index of the document that each is a piece of, shape (examples,).
     """
 
     def __init__(
@@ -98,13 +99,8 @@ class LabelledExamples(SegmentExamples):
         labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
         documents: npt.NDArray[np.int64],
     ) -> None:
-        super().__init__(segments)
+        super().__init__(segments, documents)
         self.labels, self.documents = labels, documents
-
-    @property
-    def unit_documents(self) -> npt.NDArray[np.int64]:
-        """The document of each example, shape (examples,)."""
-        return self.documents
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))

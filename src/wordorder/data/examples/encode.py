@@ -4,7 +4,6 @@ A shard holds encoded documents in a file of bounded size: named by their conten
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,9 +26,7 @@ SHARD = 2**22
 """Characters after which a shard ends: about a million tokens of words, 4 MB."""
 
 _FORMAT = "2"  # version of the file and of the sentence borders: raise it when either changes
-_LONGEST_HEADER = 2**16
-_ARRAYS = {"ids": "I32", "sentence_starts": "I64", "document_starts": "I64"}
-_TYPES = {"I32": np.dtype(np.int32), "I64": np.dtype(np.int64)}  # names of safetensors
+_ARRAYS = {"ids": np.int32, "sentence_starts": np.int64, "document_starts": np.int64}
 _CHUNK = 4096  # sentences between two reports of progress: about 0.1 s
 
 # After . ! ? and a closing quote or bracket, before white space and anything but a small letter; after the full-width
@@ -173,27 +170,21 @@ def write_shard(path: Path, encoded: EncodedDocuments) -> None:
 
 
 def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocuments | None:
-    """Map a shard into memory: None where there is none, or it is not as it was written, or does not fit.
+    """Map a shard into memory: None where there is none, or it is not as it was written, or does not fit."""
+    from safetensors import SafetensorError, safe_open
 
-    Only its pages that are looked at are in memory, and the system may drop them again; safetensors would read them.
-    """
+    opener: Any = safe_open  # its type lacks the methods of what it opens
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > _LONGEST_HEADER:
-                return None
-            header = json.loads(file.read(length))
-        written = header.pop("__metadata__")["blake2b"]
-        if {name: entry["dtype"] for name, entry in header.items()} != _ARRAYS:
-            return None
-        arrays = {
-            name: _mapped(path, _TYPES[code], header[name]["shape"], header[name]["data_offsets"], begin=8 + length)
-            for name, code in _ARRAYS.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # as torch tensors: these are mapped, where arrays of NumPy would be read
+        with opener(path, "pt") as file:
+            written: Any = file.metadata()["blake2b"]
+            arrays: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name).numpy() for name in _ARRAYS}
+    except (OSError, SafetensorError, KeyError, TypeError):
         return None
-    if _checksum(arrays.values()) != written:
+    if {name: array.dtype for name, array in arrays.items()} != _ARRAYS or _checksum(arrays.values()) != written:
         return None
+    for array in arrays.values():
+        array.flags.writeable = False
     encoded = EncodedDocuments(**arrays)
     ids, sentences, borders = encoded.ids, encoded.sentence_starts, encoded.document_starts
     sound = (
@@ -203,15 +194,6 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
         and (not len(ids) or (ids.min() >= 0 and ids.max() < vocabulary))
     )
     return encoded if sound else None
-
-
-def _mapped(path: Path, kind: np.dtype[Any], shape: list[int], offsets: list[int], *, begin: int) -> npt.NDArray[Any]:
-    (count,), (first, end) = shape, offsets
-    if end - first != count * kind.itemsize:
-        raise ValueError("the sizes of a shard do not agree")
-    if not count:
-        return np.empty(0, kind)
-    return np.memmap(path, kind, mode="r", offset=begin + first, shape=count).view(np.ndarray)
 
 
 def _checksum(arrays: Iterable[npt.NDArray[Any]]) -> str:

@@ -30,14 +30,12 @@ class Masking:
 
     Args:
         probability: share of the tokens that are predicted, between 0 and 1; at least one token of an example.
-        special: True for each id of the vocabulary that is never a random replacement, shape (vocabulary,).
-        include_specials: also choose special tokens for prediction; by default they are never chosen.
+        special: True for each id of the vocabulary that is never chosen, nor a random replacement, shape (vocabulary,).
     """
 
     probability: float
     mask_id: int
     special: npt.NDArray[np.bool_]
-    include_specials: bool = False
 
     def __call__(
         self, ids_BN: Ids, present_BN: npt.NDArray[np.bool_], *, seed: int, epoch_B: Ids, index_B: Ids
@@ -54,8 +52,7 @@ class Masking:
         """
         key_B1 = counter_hash(seed, _MASK, epoch_B, index_B)[:, None]
         rank_BN = splitmix64(key_B1 ^ splitmix64(np.arange(ids_BN.shape[1], dtype=np.uint64)))
-        maskable_BN = present_BN if self.include_specials else present_BN & ~self.special[ids_BN]
-        chosen_BN = self._choose(rank_BN, maskable_BN, key_B1[:, 0])
+        chosen_BN = self._choose(rank_BN, present_BN & ~self.special[ids_BN], key_B1[:, 0])
         labels_BN = np.where(chosen_BN, ids_BN, IGNORED)
 
         seen_BN = ids_BN.copy()

@@ -77,7 +77,6 @@ class LengthGroupedEpochOrder(EpochOrder):
         self.lengths, self.batch_size = np.asarray(lengths), batch_size
 
     def indices(self) -> Order:
-        """Return the order of this epoch."""
         if not self.shuffle:
             return np.argsort(self.lengths, kind="stable")
         shuffled, window = super().indices(), 50 * self.batch_size

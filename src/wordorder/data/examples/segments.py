@@ -28,6 +28,9 @@ class Segments:
         """Number of tokens of each example, shape (examples,)."""
         return np.diff(self.starts)
 
+    def __getitem__(self, number: int) -> Ids:
+        return self.ids[self.starts[number] : self.starts[number + 1]]
+
     def rows(self, index_B: Integers, *, padding: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return examples as (B, N), N the longest of them, padded on the right, and True where a token is present."""
         start_B, length_B = self.starts[index_B], self.lengths[index_B]
@@ -38,12 +41,8 @@ class Segments:
         where_BN = np.minimum(start_B[:, None] + column_N, len(self.ids) - 1)
         return np.where(present_BN, self.ids[where_BN], padding).astype(np.int64), present_BN
 
-    def having(self, wanted: npt.NDArray[np.bool_]) -> "Segments":
-        """Return the segments in which `wanted`, True or False for each id of the vocabulary, is True for a token."""
-        return self.only(self.containing(wanted))
-
     def containing(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which segments hold a token whose id is `wanted`, shape (examples,)."""
+        """Return which segments hold a token whose id is `wanted`, True or False for each id, shape (examples,)."""
         if not len(self):
             return np.zeros(0, np.bool_)
         return np.add.reduceat(wanted[self.ids], self.starts[:-1]) > 0
@@ -115,7 +114,6 @@ class WholeSentences(Packer):
     """
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """Return the segments of these documents."""
         spans: list[tuple[int, int]] = []
         for number in range(len(documents)):
             borders = documents.sentences(number).tolist()
@@ -134,7 +132,6 @@ class AcrossDocuments(Packer):
     """
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """Return the segments that are closed after these documents."""
         ends = np.unique(documents.borders[1:])
         ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
         # each [SEP] belongs to the last sentence before it
@@ -149,7 +146,6 @@ class AcrossDocuments(Packer):
         return self._framed(running, spans)
 
     def flush(self) -> Segments:
-        """Return the open segment, or no segments."""
         ids, self.carry = self._carried(), {}
         return self._framed(ids, [(0, len(ids))] if len(ids) else [])
 
@@ -186,7 +182,6 @@ class Contiguous(Packer):
     keeps_last = False
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """Return the segments that are full after these documents."""
         running = np.concatenate([self._carried(), in_a_row(documents, self.sep_id)])
         size = self.length - 1
         count = len(running) // size
@@ -196,7 +191,6 @@ class Contiguous(Packer):
         return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * self.length)
 
     def flush(self) -> Segments:
-        """Return the short segment at the end, or no segments."""
         ids, self.carry = self._carried(), {}
         if not len(ids) or not self.keeps_last:
             return _NONE

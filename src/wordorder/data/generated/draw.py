@@ -51,7 +51,6 @@ def _row(task: GeneratedTask, rng: np.random.Generator, lengths: Lengths, data: 
 def _new_rows(
     task: GeneratedTask, rng: np.random.Generator, lengths: Lengths, data: DataSettings, split: str, taken: set[str]
 ) -> list[Row]:
-    """Draw rows whose texts are new, each once."""
     found: dict[str, Row] = {}
     wanted, misses = data.test_examples or TEST_EXAMPLES, 0
     for _ in range(_TRIES * wanted):

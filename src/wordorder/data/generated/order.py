@@ -8,7 +8,7 @@ https://arxiv.org/abs/1912.12333).
 
 import numpy as np
 
-from wordorder.data.generated.task import GeneratedTask, pick
+from wordorder.data.generated.task import Draw, GeneratedTask, pick
 
 _FILLERS = tuple("cdefghij")
 _LETTERS = tuple("abcdefgh")
@@ -25,11 +25,6 @@ def _draw_binding(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join(words), "yes" if first < second else "no"
 
 
-def _solve_binding(text: str) -> str:
-    before, _, _ = text.partition("a")
-    return "no" if "b" in before else "yes"
-
-
 def _draw_even_place(rng: np.random.Generator, length: int) -> tuple[str, str]:
     words = pick(rng, _FILLERS, length)
     even = bool(rng.integers(2))
@@ -37,35 +32,12 @@ def _draw_even_place(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join(words), "yes" if even else "no"
 
 
-def _solve_even_place(text: str) -> str:
-    return "yes" if text.split().index("a") % 2 else "no"
+def _word_at(place: int) -> Draw:
+    def draw(rng: np.random.Generator, length: int) -> tuple[str, str]:
+        words = pick(rng, _LETTERS, length)
+        return " ".join(words), words[place]
 
-
-def _draw_previous(rng: np.random.Generator, length: int) -> tuple[str, str]:
-    words = pick(rng, _LETTERS, length)
-    return " ".join(words), words[-2]
-
-
-def _solve_previous(text: str) -> str:
-    return text.rsplit(" ", 2)[-2]
-
-
-def _draw_back(rng: np.random.Generator, length: int) -> tuple[str, str]:
-    words = pick(rng, _LETTERS, length)
-    return " ".join(words), words[length - 1 - _BACK]
-
-
-def _solve_back(text: str) -> str:
-    return list(reversed(text.split()))[_BACK]
-
-
-def _draw_first(rng: np.random.Generator, length: int) -> tuple[str, str]:
-    words = pick(rng, _LETTERS, length)
-    return " ".join(words), words[0]
-
-
-def _solve_first(text: str) -> str:
-    return text.partition(" ")[0]
+    return draw
 
 
 _COPY = "our own: attention by position alone"
@@ -77,7 +49,6 @@ TASKS = (
         paper=_WANG,
         length=_WORDS,
         draw=_draw_binding,
-        solve=_solve_binding,
         answers=_YES_NO,
         train_lengths=(4, 16),
         test_lengths=(4, 16),
@@ -89,7 +60,6 @@ TASKS = (
         paper=_WANG,
         length="the words of the text, of an odd number the last is never a",
         draw=_draw_even_place,
-        solve=_solve_even_place,
         answers=_YES_NO,
         train_lengths=(4, 16),
         test_lengths=(4, 16),
@@ -100,8 +70,7 @@ TASKS = (
         question="What is the word before the last one?",
         paper=_COPY,
         length=_WORDS,
-        draw=_draw_previous,
-        solve=_solve_previous,
+        draw=_word_at(-2),
         answers=_LETTERS,
         train_lengths=(2, 40),
         shortest=2,
@@ -111,8 +80,7 @@ TASKS = (
         question=f"What is the word {_BACK} before the last one?",
         paper=_COPY,
         length=_WORDS,
-        draw=_draw_back,
-        solve=_solve_back,
+        draw=_word_at(-1 - _BACK),
         answers=_LETTERS,
         train_lengths=(_BACK + 1, 40),
         shortest=_BACK + 1,
@@ -122,8 +90,7 @@ TASKS = (
         question="What is the first word?",
         paper=_COPY,
         length=_WORDS,
-        draw=_draw_first,
-        solve=_solve_first,
+        draw=_word_at(0),
         answers=_LETTERS,
     ),
 )

@@ -32,11 +32,6 @@ def _draw_recall(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join(words), asked.split()[1]
 
 
-def _solve_recall(text: str) -> str:
-    words = text.split()
-    return words[words.index(words[-1]) + 1]
-
-
 def _draw_overwritten(rng: np.random.Generator, length: int) -> tuple[str, str]:
     asked, *others = _different(rng, _KEYS, _PAIRS)
     *earlier, last = _different(rng, _VALUES, int(rng.integers(2, 4)))
@@ -47,22 +42,11 @@ def _draw_overwritten(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join([*written, *[_FILLER] * (length - 2 * after), _ASK, asked]), last
 
 
-def _solve_overwritten(text: str) -> str:
-    facts, _, key = text.partition(f" {_ASK} ")
-    return facts.rsplit(f"{key} ", 1)[1].split()[0]
-
-
 def _draw_instruction(rng: np.random.Generator, length: int) -> tuple[str, str]:
     digits = rng.permutation(10)[: len(_PLACES)].tolist()
     named = {**dict(zip(_PLACES, digits, strict=True)), "largest": max(digits), "smallest": min(digits)}
     asked = tuple(named)[int(rng.integers(len(named)))]
     return " ".join([*map(str, digits), *[_FILLER] * length, asked]), str(named[asked])
-
-
-def _solve_instruction(text: str) -> str:
-    words = text.split()
-    data, asked = words[: len(_PLACES)], words[-1]
-    return {"largest": max(data), "smallest": min(data)}.get(asked) or data[_PLACES.index(asked)]
 
 
 def _balanced(rng: np.random.Generator, pairs: int) -> list[str]:
@@ -91,13 +75,6 @@ def _draw_dyck(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join([*before, first, *between, last, *_balanced(rng, length)]), _OPEN[last]
 
 
-def _solve_dyck(text: str) -> str:
-    left = text.replace(" ", "")
-    while (shorter := left.replace("()", "").replace("[]", "")) != left:
-        left = shorter
-    return ")" if left.endswith("(") else "]"
-
-
 TASKS = (
     GeneratedTask(
         name="recall",
@@ -106,7 +83,6 @@ TASKS = (
         "https://arxiv.org/abs/2312.04927; ours has fillers before the question",
         length="the tokens between the pair asked for and the question mark",
         draw=_draw_recall,
-        solve=_solve_recall,
         answers=_VALUES,
         train_lengths=_FAR,
         test_lengths=_FAR,
@@ -117,7 +93,6 @@ TASKS = (
         paper="our own, after recall",
         length="the tokens between the last pair of the key asked for and the question mark",
         draw=_draw_overwritten,
-        solve=_solve_overwritten,
         answers=_VALUES,
         train_lengths=_FAR,
         test_lengths=_FAR,
@@ -129,7 +104,6 @@ TASKS = (
         paper="our own, after what look-ahead is for: Ji et al. 2022, https://arxiv.org/abs/2204.07341",
         length="the tokens between the digits and the instruction",
         draw=_draw_instruction,
-        solve=_solve_instruction,
         answers=_DIGITS,
         train_lengths=_FAR,
         test_lengths=_FAR,
@@ -143,7 +117,6 @@ TASKS = (
         length="the pairs of brackets between the bracket and the one that closes it; tokens are twice as many, "
         "and up to 30 stand before",
         draw=_draw_dyck,
-        solve=_solve_dyck,
         answers=tuple(_OPEN.values()),
         train_lengths=(1, 20),
         test_lengths=(21, 100),

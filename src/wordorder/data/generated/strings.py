@@ -4,8 +4,6 @@ Deletang et al. 2023, "Neural Networks and the Chomsky Hierarchy", https://arxiv
 addition, Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466.
 """
 
-from itertools import pairwise
-
 import numpy as np
 
 from wordorder.data.generated.task import GeneratedTask, pick
@@ -14,7 +12,7 @@ DELETANG = "Deletang et al. 2023, https://arxiv.org/abs/2207.02098"
 
 _AB = ("a", "b")
 _DIGITS = tuple("0123456789")
-_MOVES = {"stay": 0, "right": 1, "left": -1}
+_MOVES = ("stay", "right", "left")
 _BUCKETS = tuple("12345")
 _GAP = "_"
 _SUM = "+"
@@ -25,29 +23,14 @@ def _draw_even_pairs(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join(letters), "even" if letters[0] == letters[-1] else "odd"
 
 
-def _solve_even_pairs(text: str) -> str:
-    return "odd" if sum(a != b for a, b in pairwise(text.split())) % 2 else "even"
-
-
 def _draw_parity(rng: np.random.Generator, length: int) -> tuple[str, str]:
     bits = rng.integers(2, size=length)
     return " ".join("ab"[bit] for bit in bits.tolist()), "odd" if bits.sum() % 2 else "even"
 
 
-def _solve_parity(text: str) -> str:
-    return ("even", "odd")[text.count("b") % 2]
-
-
 def _draw_cycle(rng: np.random.Generator, length: int) -> tuple[str, str]:
-    moves = pick(rng, tuple(_MOVES), length)
+    moves = pick(rng, _MOVES, length)
     return " ".join(moves), str((moves.count("right") - moves.count("left")) % 5)
-
-
-def _solve_cycle(text: str) -> str:
-    place = 0
-    for move in text.split():
-        place = (place + _MOVES[move]) % 5
-    return str(place)
 
 
 def _draw_reverse(rng: np.random.Generator, length: int) -> tuple[str, str]:
@@ -55,17 +38,9 @@ def _draw_reverse(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join(letters), " ".join(letters[::-1])
 
 
-def _solve_reverse(text: str) -> str:
-    return text[::-1]  # letters and spaces are one character each
-
-
 def _draw_duplicate(rng: np.random.Generator, length: int) -> tuple[str, str]:
     text = " ".join(pick(rng, _AB, length))
     return text, f"{text} {text}"
-
-
-def _solve_duplicate(text: str) -> str:
-    return " ".join(text.split() * 2)
 
 
 def _draw_missing(rng: np.random.Generator, length: int) -> tuple[str, str]:
@@ -75,20 +50,9 @@ def _draw_missing(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join(letters), answer
 
 
-def _solve_missing(text: str) -> str:
-    letters = text.split()
-    half = len(letters) // 2
-    first, second = letters[:half], letters[half:]
-    return next(b if a == _GAP else a for a, b in zip(first, second, strict=True) if a != b)
-
-
 def _draw_buckets(rng: np.random.Generator, length: int) -> tuple[str, str]:
     numbers = pick(rng, _BUCKETS, length)
     return " ".join(numbers), " ".join(number for number in _BUCKETS for _ in range(numbers.count(number)))
-
-
-def _solve_buckets(text: str) -> str:
-    return " ".join(sorted(text.split()))
 
 
 def _number(rng: np.random.Generator, length: int) -> list[int]:
@@ -106,11 +70,6 @@ def _draw_addition(rng: np.random.Generator, length: int) -> tuple[str, str]:
     return " ".join(map(str, [*first, _SUM, *second])), " ".join(map(str, answer))
 
 
-def _solve_addition(text: str) -> str:
-    first, second = (int(side.replace(" ", "")) for side in text.split(_SUM))
-    return " ".join(str(first + second))
-
-
 _LETTERS = "the letters of the text"
 
 TASKS = (
@@ -120,7 +79,6 @@ TASKS = (
         paper=DELETANG,
         length=_LETTERS,
         draw=_draw_even_pairs,
-        solve=_solve_even_pairs,
         answers=("even", "odd"),
     ),
     GeneratedTask(
@@ -129,7 +87,6 @@ TASKS = (
         paper=DELETANG,
         length=_LETTERS,
         draw=_draw_parity,
-        solve=_solve_parity,
         answers=("even", "odd"),
     ),
     GeneratedTask(
@@ -138,7 +95,6 @@ TASKS = (
         paper=DELETANG,
         length="the moves",
         draw=_draw_cycle,
-        solve=_solve_cycle,
         answers=tuple("01234"),
     ),
     GeneratedTask(
@@ -147,7 +103,6 @@ TASKS = (
         paper=DELETANG,
         length=_LETTERS,
         draw=_draw_reverse,
-        solve=_solve_reverse,
     ),
     GeneratedTask(
         name="duplicate",
@@ -155,7 +110,6 @@ TASKS = (
         paper=DELETANG,
         length=_LETTERS,
         draw=_draw_duplicate,
-        solve=_solve_duplicate,
     ),
     GeneratedTask(
         name="missing-duplicate",
@@ -163,7 +117,6 @@ TASKS = (
         paper=DELETANG,
         length="the letters of one copy; the text has twice as many",
         draw=_draw_missing,
-        solve=_solve_missing,
         answers=_AB,
         train_lengths=(1, 20),
         test_lengths=(21, 100),
@@ -174,7 +127,6 @@ TASKS = (
         paper=DELETANG,
         length="the digits of the text",
         draw=_draw_buckets,
-        solve=_solve_buckets,
     ),
     GeneratedTask(
         name="addition",
@@ -182,7 +134,6 @@ TASKS = (
         paper="Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466; both numbers have the same number of digits",
         length="the digits of each number; the text has twice as many and the sign",
         draw=_draw_addition,
-        solve=_solve_addition,
         train_lengths=(1, 20),
         test_lengths=(21, 100),
     ),

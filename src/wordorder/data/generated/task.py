@@ -1,4 +1,4 @@
-"""A generated task: how an example is drawn, and the rule by which its answer follows from the text."""
+"""A generated task: how an example is drawn with its answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 
 Lengths = tuple[int, int]
 """The shortest and the longest length, both included."""
+Draw = Callable[[np.random.Generator, int], tuple[str, str]]
 
 TO_40: Lengths = (1, 40)
 TO_200: Lengths = (41, 200)
@@ -24,10 +25,8 @@ class GeneratedTask:
     """Source of the definition: authors, year, address, and how ours differs if it does."""
     length: str
     """Unit of the length of an example, in words."""
-    draw: Callable[[np.random.Generator, int], tuple[str, str]]
+    draw: Draw
     """Function from a generator and a length to a text and its answer."""
-    solve: Callable[[str], str]
-    """Function from a text to its answer, written independently of `draw`."""
     answers: tuple[str, ...] = ()
     """All possible answers where each is one word of a small set; empty where answers are longer."""
     train_lengths: Lengths = TO_40

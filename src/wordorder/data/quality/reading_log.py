@@ -52,15 +52,6 @@ class ReadingLog:
         """Return how many of a kind were counted."""
         return sum(found["count"] for found in self._files.get(kind, {}).values())
 
-    @staticmethod
-    def words(kind: str) -> str:
-        """Return the words that follow the number of a kind in a sentence."""
-        return _WORDS[kind]
-
-    def first(self, kind: str) -> list[str]:
-        """Return the first few of a kind, a sentence each."""
-        return self._details.get(kind, [])
-
     def __bool__(self) -> bool:
         return any(self.number(kind) for kind in _WORDS)
 
@@ -70,20 +61,20 @@ class ReadingLog:
             kind: {
                 "count": self.number(kind),
                 "files": {name: found["count"] for name, found in sorted(self._files[kind].items())},
-                "first": self._details.get(kind, []),
+                "first": self._details[kind],
             }
             for kind in _WORDS
             if self.number(kind)
         }
 
+    def line(self, kind: str) -> str:
+        """Return one sentence on a kind that was counted, with the first two of it."""
+        number = self.number(kind)
+        return f"{number:,} {_WORDS[kind]}: {'; '.join(self._details[kind][:2])}" + " ..." * (number > 2)
+
     def lines(self) -> list[str]:
         """Return one sentence for each kind that was counted."""
-        found: list[str] = []
-        for kind, words in _WORDS.items():
-            if self.number(kind):
-                first = "; ".join(self._details.get(kind, [])[:2])
-                found.append(f"{self.number(kind):,} {words}: {first}" + " ..." * (self.number(kind) > 2))
-        return found
+        return [self.line(kind) for kind in _WORDS if self.number(kind)]
 
     def clear(self) -> None:
         """Forget all counts."""

@@ -54,9 +54,6 @@ class HeldOut:
         return self._normalised.get(short_hash(normalised(text)))
 
 
-_MOST_NAMED = 3
-
-
 def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettings, log: ReadingLog) -> None:
     """Count training texts whose words are those of a text of validation or test; case and punctuation may differ.
 
@@ -71,10 +68,9 @@ def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettin
         split = held_out.leak_of(document.text)
         if split is not None:
             log.count(LEAKS, "train", number, f"{document.text.strip()[:60]!r} is in {split}")
-    found = log.number(LEAKS)
-    if found and data.leakage == ERROR:
+    if log.number(LEAKS) and data.leakage == ERROR:
         raise BadInput(
-            f"data.source {data.source}: {found} {log.words(LEAKS)}: {'; '.join(log.first(LEAKS)[:_MOST_NAMED])}; "
+            f"data.source {data.source}: {log.line(LEAKS)}; "
             'take them out, or set data.leakage="warn"; `wordorder data` shows more'
         )
 

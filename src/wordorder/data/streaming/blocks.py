@@ -71,11 +71,6 @@ class Blocks:
         own._share(rank, world, readers)
         return own
 
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the source."""
-        return self.source.fingerprint
-
     def start(self, epoch: int) -> Position:
         """Return the position at which an epoch begins."""
         return {**self._own.start(epoch), "block": 0}

@@ -103,7 +103,7 @@ class StreamedDataset(KeyedExamples):
     def state_dict(self) -> dict[str, Any]:
         """Return the state: places to begin at, so that not all is read again, and the log of texts passed over."""
         return {
-            "source": self._blocks.fingerprint,
+            "source": self._blocks.source.fingerprint,
             "places": [[first, place] for first, place in self._noted],
             "log": self._blocks.log.state_dict(),
         }
@@ -114,7 +114,7 @@ class StreamedDataset(KeyedExamples):
         Raises:
             RunFailed: the source is another one than that of the state.
         """
-        if state["source"] != self._blocks.fingerprint:
+        if state["source"] != self._blocks.source.fingerprint:
             raise RunFailed(
                 "the streamed source is not the one of the checkpoint: other files, sizes or contents; bring it back"
             )
@@ -206,7 +206,7 @@ class StreamedSegments(StreamedDataset):
             segments = self._load() if self._segments is None else self._segments
             if self._used < len(segments):
                 end = min(len(segments), self._used + self._buffer - len(taken))
-                taken += [segments.ids[segments.starts[n] : segments.starts[n + 1]] for n in range(self._used, end)]
+                taken += [segments[number] for number in range(self._used, end)]
                 self._used = end
             elif self._after is not None:
                 self._position, self._carry, self._used, self._segments = self._after, self._packer.carry, 0, None
@@ -225,6 +225,6 @@ class StreamedSegments(StreamedDataset):
         self._packer.carry = dict(self._carry)
         block = self._blocks.read(self._position)
         packed = self._packer.flush() if block is None else self._packer.feed(block.encoded)
-        self._segments = packed if self._masking is None else packed.having(~self._masking.special)
+        self._segments = packed if self._masking is None else packed.only(packed.containing(~self._masking.special))
         self._after = None if block is None else block.after
         return self._segments

@@ -56,11 +56,6 @@ class StreamedLanes(StreamedDataset):
         self._pieces: list[_Piece] = []
         super().__init__(blocks, sharing)
 
-    @property
-    def rows(self) -> int:
-        """Number of lanes of all processes, and so of rows of a step."""
-        return self._sharing.rows
-
     def _place(self) -> dict[str, object]:
         lanes = [
             {"position": lane.position, "offset": lane.offset, "before": lane.before, "fresh": lane.fresh}

@@ -173,11 +173,9 @@ class HubTexts:
         return own
 
     def start(self, epoch: int) -> Position:
-        """Return the position at which an epoch begins."""
         return {"epoch": epoch, "row": 0, "state": None}
 
     def texts(self, position: Position) -> Iterator[Text]:
-        """Yield the texts from a position to the end of the epoch."""
         dataset, epoch, number = copy(self._dataset), position["epoch"], position["row"]
         if position["state"] is not None:
             dataset.load_state_dict(position["state"])

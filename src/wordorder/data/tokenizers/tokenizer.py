@@ -18,12 +18,24 @@ from wordorder.data.tokenizers.normalizer_growth import check_growth
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import MOST_TOKENS, one_line, read_json
 
+try:
+    import tokenizers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+except ImportError as error:
+    raise MissingExtra("tokenizers", "train") from error
+
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_ROLES = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>", "<cls>"),
+    "sep_token": ("[SEP]", "</s>", "<sep>", "<eos>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+"""Special tokens as transformers calls them -> ours, and the names that others have for them."""
+SPECIALS = tuple(names[0] for names in _ROLES.values())
 _FORMAT = "1"  # version of what is built below: raise it with every change, so that cached tokenisers are not reused
 
 
@@ -37,10 +49,6 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
         BadInput: the existing tokeniser cannot be loaded or lacks a special token.
         MissingExtra: tokenizers or transformers is not installed.
     """
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingExtra("tokenizers", "train") from error
     if config.kind == "existing":
         return _load_existing(config)
     settings = (config.kind, config.vocab_size, config.lowercase, config.min_frequency, config.add_special_tokens)
@@ -54,7 +62,7 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
         trained = _TRAINERS[config.kind](texts, config)
         _add_specials(trained, config)
         write_cached(path, trained.to_str().encode())
-    return _wrap(trained, dict(zip(_ROLES, SPECIALS, strict=True)))
+    return _wrap(trained)
 
 
 def pair_separators(tokenizer: "PreTrainedTokenizerFast") -> int:
@@ -82,14 +90,12 @@ def fixed_vocab_size(config: TokenizerConfig) -> int | None:
     return None
 
 
-def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     """Train BERT's tokeniser (Wu et al. 2016, https://arxiv.org/abs/1609.08144), merges chosen by frequency as in BPE.
 
     The library numbers the continuing letters (##a, ##b ...) in the order of a hash map, and breaks ties between merges
     of the same frequency by these numbers, so that two runs differ. Naming all letters beforehand prevents it.
     """
-    from tokenizers import Tokenizer, decoders, models, trainers
-
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     _split_like_bert(tokenizer, config)
     words = _words(texts, tokenizer)
@@ -110,45 +116,41 @@ def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenize
     return trained
 
 
-def _train_word(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+def _train_word(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokeniser of whole words and punctuation marks, the most frequent ones; the rest is [UNK]."""
-    from tokenizers import Tokenizer, decoders, models
-
-    splitter = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
-    _split_like_bert(splitter, config)
-    vocabulary = _most_frequent(_words(texts, splitter), config.vocab_size, at_least=config.min_frequency)
-    trained = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    trained = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
     _split_like_bert(trained, config)
+    _take_most_frequent(trained, texts, config)
     trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)  # spaces between words, none before a full stop
     return trained
 
 
-def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokeniser of what stands between white space, the most frequent words; the rest is [UNK].
 
     It is for texts whose words somebody has set apart already, as those of Kim 2014
     (https://arxiv.org/abs/1408.5882): "it 's" is two words.
     """
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-
     # a word that is written as a special token's name is no such token: it is cut after its bracket
     names = "|".join(re.escape(token[1:]) for token in SPECIALS)
-    brackets = pre_tokenizers.Split(Regex(rf"\[(?={names})"), "isolated")
+    brackets = pre_tokenizers.Split(tokenizers.Regex(rf"\[(?={names})"), "isolated")
     trained = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
     trained.normalizer = _normalizer(config)
     trained.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), brackets])
-    vocabulary = _most_frequent(_words(texts, trained), config.vocab_size, at_least=config.min_frequency)
-    trained.model = models.WordLevel(vocabulary, unk_token="[UNK]")
+    _take_most_frequent(trained, texts, config)
     return trained
 
 
-def _train_character(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
-    """Train a tokeniser of Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+def _take_most_frequent(tokenizer: Tokenizer, texts: Sequence[str], config: TokenizerConfig) -> None:
+    vocabulary = _most_frequent(_words(texts, tokenizer), config.vocab_size, at_least=config.min_frequency)
+    tokenizer.model = models.WordLevel(vocabulary, unk_token="[UNK]")
 
+
+def _train_character(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+    """Train a tokeniser of Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
     trained = Tokenizer(models.WordLevel(characters(texts, config), unk_token="[UNK]"))
     trained.normalizer = _normalizer(config, "NFC")
-    trained.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    trained.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
     trained.decoder = decoders.Fuse()
     return trained
 
@@ -162,10 +164,8 @@ def characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
     return _most_frequent(counts, config.vocab_size)
 
 
-def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     """Make a tokeniser of the 256 bytes of UTF-8: nothing is learned and nothing is unknown."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate([*SPECIALS, *letters])}
     trained = Tokenizer(models.BPE(vocabulary, []))
@@ -175,10 +175,8 @@ def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
     return trained
 
 
-def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     """Train byte-level byte-pair encoding as in GPT-2 and RoBERTa: lossless, nothing is unknown."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
     trained = Tokenizer(models.BPE())
     trained.normalizer = _normalizer(config)
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -193,7 +191,7 @@ def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
     return trained
 
 
-_TRAINERS: dict[str, Callable[[Sequence[str], TokenizerConfig], "Tokenizer"]] = {
+_TRAINERS: dict[str, Callable[[Sequence[str], TokenizerConfig], Tokenizer]] = {
     "wordpiece": _train_wordpiece,
     "bpe": _train_bpe,
     "byte": _train_byte,
@@ -204,20 +202,16 @@ _TRAINERS: dict[str, Callable[[Sequence[str], TokenizerConfig], "Tokenizer"]] = 
 
 
 def _normalizer(config: TokenizerConfig, *forms: str) -> Any:
-    from tokenizers import normalizers
-
     lower = [normalizers.Lowercase()] if config.lowercase else []
     return normalizers.Sequence([*(getattr(normalizers, form)() for form in forms), *lower])
 
 
-def _split_like_bert(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
-    from tokenizers import normalizers, pre_tokenizers
-
+def _split_like_bert(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
 
-def _words(texts: Iterable[str], tokenizer: "Tokenizer") -> Counter[str]:
+def _words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
     """Count words as the tokeniser splits them. It never joins across white space, so each distinct run of other
     characters is split once instead of each time it occurs."""
     runs: Counter[str] = Counter()
@@ -246,11 +240,9 @@ def _most_frequent(counts: Counter[str], vocab_size: int, *, at_least: int = 1) 
     return {token: number for number, token in enumerate([*SPECIALS, *ranked[: vocab_size - len(SPECIALS)]])}
 
 
-def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
-    from tokenizers import AddedToken, processors
-
+def _add_specials(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
     # A byte-level word begins with its space, so the mask takes the space before it, as RoBERTa's does.
-    tokens = [AddedToken(t, special=True, lstrip=t == "[MASK]" and config.kind == "bpe") for t in SPECIALS]
+    tokens = [tokenizers.AddedToken(t, special=True, lstrip=t == "[MASK]" and config.kind == "bpe") for t in SPECIALS]
     tokenizer.add_special_tokens(tokens)  # pyright: ignore[reportUnknownMemberType]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]" if config.add_special_tokens else "$A",
@@ -267,7 +259,10 @@ def _library() -> Any:
     return PreTrainedTokenizerFast
 
 
-def _wrap(tokenizer: "Tokenizer", roles: dict[str, str]) -> "PreTrainedTokenizerFast":
+def _wrap(tokenizer: Tokenizer) -> "PreTrainedTokenizerFast":
+    vocabulary = tokenizer.get_vocab()
+    # of several names the first one counts
+    roles = {role: name for role, names in _ROLES.items() for name in reversed(names) if name in vocabulary}
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     return _library()(
         tokenizer_object=tokenizer,
@@ -275,15 +270,6 @@ def _wrap(tokenizer: "Tokenizer", roles: dict[str, str]) -> "PreTrainedTokenizer
         clean_up_tokenization_spaces=False,  # the decoders of wordpiece and word do it; elsewhere it would change text
         **{role: added.get(token, token) for role, token in roles.items()},
     )
-
-
-_KNOWN_SPECIALS = {
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>", "<cls>"),
-    "sep_token": ("[SEP]", "</s>", "<sep>", "<eos>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
@@ -321,12 +307,7 @@ def _opened(path: Path) -> "PreTrainedTokenizerFast":
     if path.is_dir():
         # Not AutoTokenizer: it follows config.json to a class that may build another tokeniser than the file's.
         return _library().from_pretrained(path, local_files_only=True)
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(path))
-    vocabulary = tokenizer.get_vocab()
-    found = {role: next((t for t in names if t in vocabulary), None) for role, names in _KNOWN_SPECIALS.items()}
-    return _wrap(tokenizer, {role: token for role, token in found.items() if token is not None})
+    return _wrap(Tokenizer.from_file(str(path)))
 
 
 def _load_existing(config: TokenizerConfig) -> "PreTrainedTokenizerFast":
