@@ -102,7 +102,7 @@ def outcome_of(pair: Comparison | None) -> str | None:
 
 def control_of(results: Results) -> str:
     """Name the model without what is compared: no memory, no positions, or else the baseline."""
-    usual, names = results.recipe.model.as_json().get("memory", "none"), [arm.name for arm in results.arms]
+    usual, names = results.recipe.model.get("memory", "none"), [arm.name for arm in results.arms]
     memory = {arm.name: arm.overrides.get("model.memory", usual) for arm in results.arms}
     if set(memory.values()) != {"none"}:
         return next((name for name in names if memory[name] == "none"), str(baseline_of(results)))

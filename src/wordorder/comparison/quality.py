@@ -28,7 +28,7 @@ def quality_of(results: Results) -> Metric:
 
 
 def _is_generated(results: Results) -> bool:
-    return generated_task(str(results.recipe.data.source)) is not None
+    return generated_task(str(results.recipe.data.get("source"))) is not None
 
 
 def _usual(task: str, *, generated: bool) -> Metric:

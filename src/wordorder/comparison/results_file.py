@@ -28,6 +28,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails
 
+from wordorder.comparison.statistics.outcomes import REVERSED
 from wordorder.errors import BadInput
 from wordorder.limits import one_line, read_json
 
@@ -219,8 +220,27 @@ class Failure(Saved):
     reason: str = ""
 
 
-class Claim(Saved):
-    """The test of one kind of claim about two arms; a positive difference says that the first is better."""
+class Tested(Saved):
+    """The test of a difference of two arms, which is positive where the first is better."""
+
+    difference: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    p: Number | None = None
+    p_adjusted: Number | None = None
+    outcome: str
+    lost: str | None = None
+    """Why nothing is claimed: the arm that is ahead lost more runs."""
+
+    def reversed(self) -> Self:
+        """Return the test as seen from the other arm."""
+        difference, low, high = (None if end is None else 0.0 - end for end in (self.difference, self.high, self.low))
+        outcome = REVERSED.get(self.outcome, self.outcome)
+        return self.having(difference=difference, low=low, high=high, outcome=outcome)
+
+
+class Claim(Tested):
+    """The test of one kind of claim about two arms."""
 
     method: str
     measure: str
@@ -230,14 +250,6 @@ class Claim(Saved):
     unit: str | None = None
     """Unit of the texts that were tested over: "document", "example" or "segment"; None: over seeds alone."""
     units: int | None = None
-    difference: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
-    p: Number | None = None
-    p_adjusted: Number | None = None
-    outcome: str
-    lost: str | None = None
-    """Why nothing is claimed: the arm that is ahead lost more runs."""
     margin: Number | None = None
     """Difference up to which two arms are called the same; with the next two, of Welch's test alone."""
     p_same: Number | None = None
@@ -245,23 +257,15 @@ class Claim(Saved):
     same: bool | None = None
 
 
-class Comparison(Saved):
-    """The test of the difference of two arms; a positive difference says that `arm` is better."""
+class Comparison(Tested):
+    """The exact test of two arms, with other claims about them."""
 
     arm: str
     against: str
     paired: bool = False
     scale: str = "difference"
     n: int | None = None
-    difference: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
     effect: Number | None = None
-    p: Number | None = None
-    p_adjusted: Number | None = None
-    outcome: str
-    lost: str | None = None
-    """Why nothing is claimed: the arm that is ahead lost more runs."""
     retrained: Claim | None = None
     """Retrained, on these texts, under the assumption that seeds are roughly normal."""
     new_texts: Claim | None = None
@@ -419,32 +423,12 @@ class CompareTable(Saved):
     arms: Several[Table] = ()
 
 
-class DataTable(Saved):
-    """[data] of the recipe."""
-
-    source: JsonValue = None
-    folds: int | None = None
-    fold_kind: str | None = None
-
-
-class ModelTable(Saved):
-    """[model] of the recipe."""
-
-    pretrained: JsonValue = None
-
-
-class TrainingTable(Saved):
-    """[training] of the recipe."""
-
-    threads: int | None = None
-
-
 class SavedRecipe(Saved):
     """The recipe that made the results, as it was resolved then: names of later or earlier versions are kept."""
 
-    data: DataTable = DataTable()
-    model: ModelTable = ModelTable()
-    training: TrainingTable = TrainingTable()
+    data: Table = {}
+    model: Table = {}
+    training: Table = {}
     compare: CompareTable | None = None
 
 

@@ -236,13 +236,13 @@ def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
 def _facts(results: Results) -> list[tuple[str, str]]:
     """Return what a reader wants to know before the numbers: how large, how long, on what, when and where."""
     planned, environment, recipe = results.planned, results.environment, results.recipe
-    model, training = recipe.model.as_json(), recipe.training.as_json()
+    model, training = recipe.model, recipe.training
     row = next((row for row in results.rows if row.steps), None)
     seconds = sum(row.train_seconds or 0 for row in results.rows)
     layers, width = model.get("num_hidden_layers"), model.get("hidden_size")
     totals = [arm.total_parameters for arm in results.arms if arm.total_parameters]
     sizes = list(dict.fromkeys(map(grouped, (min(totals), max(totals))))) if totals else []
-    batch, length = training.get("per_device_train_batch_size"), recipe.data.as_json().get("length")
+    batch, length = training.get("per_device_train_batch_size"), recipe.data.get("length")
     packages, train = environment.get("packages"), results.data.get("train")
     versions = packages if isinstance(packages, dict) else {}
     cores = environment.get("processors")
@@ -254,7 +254,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ),
         ("Network", f"{layers} layer{'s' * (layers != 1)}, width {width}" if layers and width else MISSING),
         ("Parameters", " to ".join(sizes) or MISSING),
-        ("Data", str(recipe.data.source)),
+        ("Data", str(recipe.data.get("source"))),
         ("Tokens to train on", _shown(train.get("tokens")) if isinstance(train, dict) else MISSING),
         *([("Learning rates", str(len(planned.rates)))] if results.grid else []),
         ("Steps", grouped(row.steps if row else None)),

@@ -206,14 +206,14 @@ def caption(results: Results) -> str:
         others += f" BLEU is sacrebleu's, {results.bleu_signature}."
     as_far = ", each as far as its steps go," if results.budget and results.budget.match == "time" else ""
     parts = [
-        f"{name}: {meaning}.{others} Data {recipe.data.source}{budget}; {shown_as(results)}.",
+        f"{name}: {meaning}.{others} Data {recipe.data.get('source')}{budget}; {shown_as(results)}.",
         *([_folds(results)] if of == "fold" else []),
         f"All models see the same batches in the same order{as_far} and start from {_start(recipe)}.",
     ]
     parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
     workers = results.compare.workers
     if workers > 1:
-        threads = 1 if recipe.training.threads is None else recipe.training.threads
+        threads = recipe.training.get("threads") or 1
         each = "one thread each" if threads == 1 else f"{threads} threads each"
         parts.append(
             f"Tokens per second were measured with {workers} trainings side by side, {each}, which slow each "
@@ -253,23 +253,23 @@ def matched(results: Results) -> str:
 
 def _folds(results: Results) -> str:
     data, planned = results.recipe.data, results.planned
-    seeds = len(planned.seeds)
+    folds, seeds = data.get("folds"), len(planned.seeds)
     mean = f"; the {seeds} seeds of a fold are averaged first" if seeds > 1 else ""
     kind = (
-        f"Each fold is a draw of its own of 1/{data.folds} of the texts"
-        if data.fold_kind == "independent"
-        else f"Cross-validation with {len(planned.folds)} of {data.folds} folds: no text is tested in two of them"
+        f"Each fold is a draw of its own of 1/{folds} of the texts"
+        if data.get("fold_kind") == "independent"
+        else f"Cross-validation with {len(planned.folds)} of {folds} folds: no text is tested in two of them"
     )
     return f"{kind}, and models are paired by fold{mean}."
 
 
 def _start(recipe: SavedRecipe) -> str:
     own = recipe.compare is not None and any("model.pretrained" in arm for arm in recipe.compare.arms)
-    if recipe.model.pretrained is None and not own:
+    pretrained = recipe.model.get("pretrained")
+    if pretrained is None and not own:
         return "the same weights where they share them"
-    pattern = str(recipe.model.pretrained)
     # One folder for all of them holds one encoding, so such arms differ in how they are trained.
-    return "saved models of their own" if own or ARM in pattern else "the same saved model"
+    return "saved models of their own" if own or ARM in str(pretrained) else "the same saved model"
 
 
 def place_of(run: Failure) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 
 from wordorder.comparison.quality import METRICS
@@ -34,7 +34,6 @@ from wordorder.comparison.statistics.outcomes import (
     IDENTICAL,
     NO_CLAIM,
     NOT_DISTINGUISHABLE,
-    REVERSED,
     TOO_FEW,
     WORSE,
     LostRuns,
@@ -42,12 +41,7 @@ from wordorder.comparison.statistics.outcomes import (
 )
 from wordorder.comparison.statistics.partly_paired import partly_paired
 from wordorder.comparison.statistics.scale import Rows, Scale, scale_of
-from wordorder.comparison.statistics.summary import (
-    Unit,
-    baseline_of,
-    by_run,
-    repeats,
-)
+from wordorder.comparison.statistics.summary import Unit, baseline_of, by_run, repeats
 from wordorder.tasks import TASKS
 
 LOST_RULE = (
@@ -58,17 +52,6 @@ LOST_RULE_OF_FOLDS = "No model is called better than one that lost a smaller sha
 SEEDS_TO_RANK = 3
 """Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Family:
-    """The comparisons that are made together; a false claim among them has at most the probability of the level."""
-
-    name: str
-    pairs: list[tuple[str, str]]
-    """Pairs (arm, against)."""
-    baseline: str | None
-    """The arm that all others are compared with; None: all pairs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +80,19 @@ class _Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Correction:
-    """The correction of the p-values of single pairs for a family."""
+class _Runs:
+    """The runs that are compared, by arm and unit."""
 
-    name: str
-    share: float
-    """Share of the level at which one pair is tested."""
-    p_values: list[float]
+    rows: Mapping[str, Rows]
+    """Those with a number; only arms that have any."""
+    ended: Mapping[str, Mapping[Unit, bool]]
+    """See `ended_runs`."""
+    scale: Scale
+
+    def lost_last(self, arm: str) -> dict[int | str, float]:
+        """Return the score of each seed of an arm; that of a lost run is below every other."""
+        lost: dict[int | str, float] = {seed: -math.inf for (_, seed), gone in self.ended[arm].items() if gone}
+        return {**lost, **self.scale.scores(self.rows[arm])}
 
 
 def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
@@ -129,57 +118,62 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
         results: the file.
         kept: scores of the runs by arm, seed and unit of the texts; None: nothing is said about new texts.
     """
-    scale = scale_of(results)
+    scale, ended = scale_of(results), ended_runs(results)
     rows = {
-        arm: {unit: row for unit, row in own.items() if scale.value(row) is not None}
-        for arm, own in by_run(results).items()
+        arm: {unit: row for unit, row in own.items() if not ended[arm][unit]} for arm, own in by_run(results).items()
     }
-    runs = {arm: own for arm, own in rows.items() if own}
-    family = _family(results, [] if waiting_runs(results) else list(runs))
-    ended = ended_runs(results)
-    found = [_compared(arm, against, runs, ended, scale) for arm, against in family.pairs]
-    correction = _correction(family, found, runs, ended, scale)
-    level, lost, comparisons = scale.level, lost_runs(results), list[Comparison]()
-    claims = _claims(results, [pair for pair in family.pairs if not _identical(pair, runs)], runs, scale, kept)
-    for pair, corrected in zip(found, correction.p_values, strict=True):
-        names, why = (pair.arm, pair.against), None
-        if _identical(names, runs):
+    runs = _Runs(rows={arm: own for arm, own in rows.items() if own}, ended=ended, scale=scale)
+    pairs, baseline = _family(results, [] if waiting_runs(results) else list(runs.rows))
+    found = [_compared(arm, against, runs) for arm, against in pairs]
+    correction, share, p_values = _corrected(pairs, baseline, found, runs)
+    lost, comparisons = lost_runs(results), list[Comparison]()
+    identical = {pair for pair in pairs if are_identical(*(runs.rows[arm] for arm in pair))}
+    claims = _claims(results, [pair for pair in pairs if pair not in identical], runs, kept)
+    for names, pair, corrected in zip(pairs, found, p_values, strict=True):
+        why = None
+        if names in identical:
             outcome = IDENTICAL
-        elif corrected <= level + _EPSILON:
+        elif corrected <= scale.level + _EPSILON:
             outcome, why = _claimed(pair, lost)
         else:
-            outcome = TOO_FEW if pair.least > level * correction.share + _EPSILON else NOT_DISTINGUISHABLE
+            outcome = TOO_FEW if pair.least > scale.level * share + _EPSILON else NOT_DISTINGUISHABLE
         entry = Comparison(
             arm=pair.arm,
             against=pair.against,
             paired=pair.paired,
             scale="log" if scale.logarithmic else "difference",
             n=pair.n,
-            difference=pair.size.difference,
-            low=pair.size.low,
-            high=pair.size.high,
-            effect=pair.size.effect,
+            **asdict(pair.size),
             p=pair.p,
             p_adjusted=corrected,
             outcome=outcome,
         )
         beside = {kind: own[names] for kind, own in claims.items() if names in own}
         comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
-    significance = _significance(results, comparisons, family, correction, level, scale)
+    of, seeds = repeats(results)[0], max((pair.n for pair in found), default=0)
+    paired = any(pair.paired for pair in found) or (not found and scale.paired)
+    groups = ("paired differences", "matched pairs") if paired else ("two groups", "groups")
+    significance = Significance(
+        test=_test_name(scale, of, seeds, paired),
+        correction=correction,
+        family="all pairs of arms" if baseline is None else f"every other arm against the baseline {baseline}",
+        effect=f"rank correlation of {groups[1]}" if scale.median else f"Hedges' g of {groups[0]}",
+        level=scale.level,
+        seeds=seeds,
+        seeds_needed=seeds_needed(scale.level + _EPSILON, share=share, paired=paired),
+    )
     sentence = tests_in_words(results, comparisons, significance)
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
 
 
 def tests_in_words(results: Results, comparisons: Sequence[Comparison], significance: Significance) -> str:
     """Explain how the differences were tested, and the limits of the p-values."""
-    of, rule = repeats(results)[0], LOST_RULE
-    if of == "fold":
-        rule = LOST_RULE_OF_FOLDS
+    of = repeats(results)[0]
     parts = (
         _test_in_words(comparisons, significance, of),
         *_cautions(results, comparisons, of),
-        _without_number(results, scale_of(results)),
-        rule if lost_runs(results) and comparisons else "",
+        _without_number(results),
+        (LOST_RULE_OF_FOLDS if of == "fold" else LOST_RULE) if lost_runs(results) and comparisons else "",
     )
     return " ".join(part for part in parts if part)
 
@@ -205,13 +199,13 @@ def _test_in_words(comparisons: Sequence[Comparison], significance: Significance
 
 
 def _claims(
-    results: Results, pairs: Sequence[tuple[str, str]], runs: Mapping[str, Rows], scale: Scale, kept: Kept | None
+    results: Results, pairs: Sequence[tuple[str, str]], runs: _Runs, kept: Kept | None
 ) -> dict[str, dict[tuple[str, str], Claim]]:
     """Return the claims by kind and pair."""
+    scale, lost = runs.scale, lost_runs(results)
     if scale.median or repeats(results)[0] == "fold":
         return {}
-    lost = lost_runs(results)
-    scores = {arm: scale.scores(rows) for arm, rows in runs.items()}
+    scores = {arm: scale.scores(rows) for arm, rows in runs.rows.items()}
     found = {RETRAINED: retrained(scores, pairs, scale, lost)}
     if kept:
         there = {arm: {seed: own for seed, own in kept.get(arm, {}).items() if seed in scores[arm]} for arm in scores}
@@ -229,10 +223,6 @@ def _claimed(pair: _Pair, lost: LostRuns) -> tuple[str, str | None]:
     ahead = pair.arm if pair.size.difference > 0 else pair.against
     gone, of = lost.get(ahead, (0, 0))
     return NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
-
-
-def _identical(pair: tuple[str, str], runs: Mapping[str, Rows]) -> bool:
-    return are_identical(runs[pair[0]], runs[pair[1]])
 
 
 def waiting_runs(results: Results) -> int:
@@ -282,64 +272,44 @@ def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Compar
         if (entry.arm, entry.against) == (arm, against):
             return entry
         if (entry.arm, entry.against) == (against, arm):
-            return entry.having(
-                arm=arm,
-                against=against,
-                difference=_negative(entry.difference),
-                low=_negative(entry.high),
-                high=_negative(entry.low),
-                effect=_negative(entry.effect),
-                outcome=REVERSED.get(entry.outcome, entry.outcome),
-                **{
-                    kind: claim.having(
-                        difference=_negative(claim.difference),
-                        low=_negative(claim.high),
-                        high=_negative(claim.low),
-                        outcome=REVERSED.get(claim.outcome, claim.outcome),
-                    )
-                    for kind in (RETRAINED, NEW_TEXTS, BOTH)
-                    if isinstance(claim := getattr(entry, kind), Claim)
-                },
-            )
+            claims = {kind: getattr(entry, kind) for kind in (RETRAINED, NEW_TEXTS, BOTH)}
+            turned = {kind: claim.reversed() for kind, claim in claims.items() if claim is not None}
+            effect = None if entry.effect is None else 0.0 - entry.effect
+            return entry.reversed().having(arm=arm, against=against, effect=effect, **turned)
     return None
 
 
-def _negative(value: float | None) -> float | None:
-    return None if value is None else 0.0 - value
+def _family(results: Results, arms: Sequence[str]) -> tuple[list[tuple[str, str]], str | None]:
+    """Return the pairs (arm, against) that are compared, and the arm that all others are compared with, if it is one.
 
-
-def _family(results: Results, arms: Sequence[str]) -> _Family:
+    A false claim among them has at most the probability of the level.
+    """
     baseline = baseline_of(results)
     ordered = sorted(arms, key=lambda name: name != baseline)
     if results.compare.baseline and baseline in arms:
-        name = f"every other arm against the baseline {baseline}"
-        return _Family(name=name, pairs=[(arm, str(baseline)) for arm in ordered[1:]], baseline=baseline)
-    pairs = [(arm, against) for against, arm in combinations(ordered, 2)]
-    return _Family(name="all pairs of arms", pairs=pairs, baseline=None)
+        return [(arm, str(baseline)) for arm in ordered[1:]], baseline
+    return [(arm, against) for against, arm in combinations(ordered, 2)], None
 
 
-def _correction(
-    family: _Family,
-    found: Sequence[_Pair],
-    runs: Mapping[str, Rows],
-    ended: Mapping[str, Mapping[Unit, bool]],
-    scale: Scale,
-) -> _Correction:
+def _corrected(
+    pairs: list[tuple[str, str]], baseline: str | None, found: Sequence[_Pair], runs: _Runs
+) -> tuple[str, float, list[float]]:
+    """Return the name of the correction, the share of the level that one pair is tested at, and the p-values."""
     p_values = [pair.p for pair in found]
     if len(found) < 2:
-        return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
-    folds = any(fold is not None for rows in runs.values() for fold, _ in rows)
-    scores = {arm: scale.scores(rows) if folds else _lost_last(arm, runs, ended, scale) for arm, rows in runs.items()}
+        return "none: there is one comparison", 1.0, p_values
+    folds = any(fold is not None for rows in runs.rows.values() for fold, _ in rows)
+    scores = {arm: runs.scale.scores(own) if folds else runs.lost_last(arm) for arm, own in runs.rows.items()}
     # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
     if (
-        len(runs) > (MOST_ARMS_OF_CLOSED_TESTING if family.baseline is None else MOST_ARMS_AGAINST_A_BASELINE)
+        len(scores) > (MOST_ARMS_OF_CLOSED_TESTING if baseline is None else MOST_ARMS_AGAINST_A_BASELINE)
         or not all(pair.paired for pair in found)
         or _share_too_few(found, scores)
     ):
-        return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
-    corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
-    share = share_of_level(len(runs), baseline=family.baseline is not None)
-    return _Correction(name="closed testing", share=share, p_values=[corrected[pair] for pair in family.pairs])
+        return "Holm's method", 1 / len(found), holm(p_values)
+    corrected = closed_p(dict(zip(pairs, p_values, strict=True)), scores, baseline=baseline)
+    share = share_of_level(len(scores), baseline=baseline is not None)
+    return "closed testing", share, [corrected[pair] for pair in pairs]
 
 
 def _share_too_few(found: Sequence[_Pair], scores: Mapping[str, Mapping[int | str, float]]) -> bool:
@@ -352,35 +322,25 @@ def _share_too_few(found: Sequence[_Pair], scores: Mapping[str, Mapping[int | st
     return common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
 
 
-def _compared(
-    arm: str, against: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
-) -> _Pair:
-    one, other = runs[arm], runs[against]
+def _compared(arm: str, against: str, runs: _Runs) -> _Pair:
+    one, other, scale = runs.rows[arm], runs.rows[against], runs.scale
     shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
-    size, p, least, n = _of_pairs(arm, against, shared, runs, ended, scale) if shared else _of_groups(one, other, scale)
+    size, p, least, n = _of_pairs(arm, against, shared, runs) if shared else _of_groups(one, other, scale)
     ahead = None
-    if not any(fold is not None for fold, _ in one) and any(
-        ended[name][unit] for name in (arm, against) for unit in ended[name]
-    ):
-        ahead, p, least, n = _with_lost_last(arm, against, runs, ended, scale, paired=bool(shared))
+    lost = any(gone for name in (arm, against) for gone in runs.ended[name].values())
+    if lost and not any(fold is not None for fold, _ in one):
+        ahead, p, least, n = _with_lost_last(arm, against, runs, paired=bool(shared))
     return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least, ahead=ahead)
 
 
-def _of_pairs(
-    arm: str,
-    against: str,
-    shared: Sequence[Unit],
-    runs: Mapping[str, Rows],
-    ended: Mapping[str, Mapping[Unit, bool]],
-    scale: Scale,
-) -> tuple[Size, float, float, int]:
+def _of_pairs(arm: str, against: str, shared: Sequence[Unit], runs: _Runs) -> tuple[Size, float, float, int]:
     """Return the size of a difference over pairs, its p-value, the smallest possible one, and the number of pairs."""
-    one, other = runs[arm], runs[against]
+    one, other, scale = runs.rows[arm], runs.rows[against], runs.scale
     mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
     differences = [mine[unit] - theirs[unit] for unit in mine]
     # a run whose partner was lost is no run of its own: the partner may have been lost for how it went
     alone, theirs_alone = (
-        list(scale.scores({unit: row for unit, row in rows.items() if unit not in ended[rival]}).values())
+        list(scale.scores({unit: row for unit, row in rows.items() if unit not in runs.ended[rival]}).values())
         for rows, rival in ((one, against), (other, arm))
     )
     n = len(differences)
@@ -399,68 +359,20 @@ def _of_groups(one: Rows, other: Rows, scale: Scale) -> tuple[Size, float, float
     return size, p, least, min(len(first), len(second))
 
 
-def _with_lost_last(
-    arm: str,
-    against: str,
-    runs: Mapping[str, Rows],
-    ended: Mapping[str, Mapping[Unit, bool]],
-    scale: Scale,
-    *,
-    paired: bool,
-) -> tuple[float, float, float, int]:
+def _with_lost_last(arm: str, against: str, runs: _Runs, *, paired: bool) -> tuple[float, float, float, int]:
     """Test two arms by ranks, a lost run below every other: above 0 if the first is ahead, p, least p, and n.
 
     Lachin 1999, "Worst-rank score analysis with informatively missing observations in clinical trials".
     """
-    mine, theirs = (_lost_last(name, runs, ended, scale) for name in (arm, against))
+    mine, theirs = runs.lost_last(arm), runs.lost_last(against)
     if not paired:
         one, other = list(mine.values()), list(theirs.values())
         wins = float(sum((a > b) - (a < b) for a in one for b in other))
-        return (
-            wins,
-            unpaired_p(one, other, ranks=True),
-            smallest_unpaired_p(len(one), len(other)),
-            min(len(one), len(other)),
-        )
+        least = smallest_unpaired_p(len(one), len(other))
+        return wins, unpaired_p(one, other, ranks=True), least, min(len(one), len(other))
     both = [(mine[unit], theirs[unit]) for unit in mine if unit in theirs]
     differences = [0.0 if a == b else a - b for a, b in both]  # of two lost runs none is better
     return signed_ranks(differences), paired_p(differences, ranks=True), smallest_p(len(both)), len(both)
-
-
-def _lost_last(
-    arm: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
-) -> dict[int | str, float]:
-    """Return the score of each seed of an arm; that of a lost run is below every other."""
-    lost: dict[int | str, float] = {seed: -math.inf for (_, seed), gone in ended[arm].items() if gone}
-    return {**lost, **scale.scores(runs[arm])}
-
-
-def _significance(
-    results: Results,
-    comparisons: Sequence[Comparison],
-    family: _Family,
-    correction: _Correction,
-    level: float,
-    scale: Scale,
-) -> Significance:
-    of = repeats(results)[0]
-    paired = any(entry.paired for entry in comparisons) or (not comparisons and scale.paired)
-    seeds = max((entry.n or 0 for entry in comparisons), default=0)
-    needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
-    test = _test_name(scale, of, seeds, paired)
-    if scale.median:
-        effect = f"rank correlation of {'matched pairs' if paired else 'groups'}"
-    else:
-        effect = f"Hedges' g of {'paired differences' if paired else 'two groups'}"
-    return Significance(
-        test=test,
-        correction=correction.name,
-        family=family.name,
-        effect=effect,
-        level=level,
-        seeds=seeds,
-        seeds_needed=needed,
-    )
 
 
 def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
@@ -472,18 +384,16 @@ def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
     return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
 
 
-def _without_number(results: Results, scale: Scale) -> str:
+def _without_number(results: Results) -> str:
     """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
-    lost = {
-        arm: (sum(scale.value(row) is None for row in rows.values()), len(rows))
-        for arm, rows in by_run(results).items()
-    }
-    listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
-    if not listed:
+    scale, lost = scale_of(results), list[str]()
+    for arm, rows in by_run(results).items():
+        if count := sum(scale.value(row) is None for row in rows.values()):
+            lost.append(f"{arm} ({count} of {len(rows)})")
+    if not lost:
         return ""
-    return (
-        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean: {listed}."
-    )
+    name = scale.quality.name
+    return f"Trainings whose {name} is not a number, as of a loss that diverged, are in no mean: {', '.join(lost)}."
 
 
 def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> list[str]:
@@ -498,7 +408,7 @@ def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> l
             "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "
             "the choice and need not be found again on other texts."
         )
-    if of == "fold" and results.recipe.data.fold_kind != "independent":
+    if of == "fold" and results.recipe.data.get("fold_kind") != "independent":
         found.append("Folds share training texts, so that the p-values are approximate.")
     return found
 
