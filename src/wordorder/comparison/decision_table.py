@@ -24,6 +24,7 @@ from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics.aggregate import (
     REPLICATES,
     Floats,
+    Improvement,
     IntervalEstimate,
     aggregate,
     normalised,
@@ -105,18 +106,6 @@ class ArmScore(_Written):
     interquartile_mean: IntervalEstimate
 
 
-class PairScore(_Written):
-    """The probability that a run of one arm is better than a run of the other, averaged over tasks."""
-
-    arm: str
-    against: str
-    probability: IntervalEstimate
-    p_on_these: float
-    """Corrected p-value that the arms are equal on each of these tasks; see `statistics.aggregate.Improvement`."""
-    p_on_others: float
-    """Corrected p-value that they are equal on tasks like these."""
-
-
 class Group(_Written):
     """The aggregates over the tasks of one size."""
 
@@ -124,7 +113,7 @@ class Group(_Written):
     tasks: tuple[str, ...]
     arms: tuple[ArmScore, ...]
     """Best mean rank first."""
-    pairs: tuple[PairScore, ...]
+    pairs: tuple[Improvement, ...]
 
 
 class Turn(_Written):
@@ -390,7 +379,8 @@ def _score(goodness: float, quality: Metric) -> float:
 
 
 def _group(value: str | None, tasks: Sequence[_Task], arms: Sequence[str]) -> Group:
-    found = aggregate([task.runs for task in tasks], [task.normal for task in tasks], confidence=CONFIDENCE)
+    runs, normal = [task.runs for task in tasks], [task.normal for task in tasks]
+    found = aggregate(runs, normal, arms, confidence=CONFIDENCE)
     scores = [
         ArmScore(arm=arm, mean_rank=rank, interquartile_mean=middle)
         for arm, rank, middle in zip(arms, found.mean_rank, found.interquartile_mean, strict=True)
@@ -399,16 +389,7 @@ def _group(value: str | None, tasks: Sequence[_Task], arms: Sequence[str]) -> Gr
         value=value,
         tasks=tuple(task.source.task for task in tasks),
         arms=tuple(sorted(scores, key=lambda score: score.mean_rank.value)),
-        pairs=tuple(
-            PairScore(
-                arm=arms[pair.arm],
-                against=arms[pair.against],
-                probability=pair.probability,
-                p_on_these=pair.p_on_these,
-                p_on_others=pair.p_on_others,
-            )
-            for pair in found.improvement
-        ),
+        pairs=found.improvement,
     )
 
 

@@ -17,7 +17,7 @@ from wordorder.comparison.quality import beside, is_marked_optimistic, quality_o
 from wordorder.comparison.report.differences import against, by_welch, for_table, unit_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
-from wordorder.comparison.report.rates import RatesTried, rates_tried
+from wordorder.comparison.report.rates import rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
 from wordorder.comparison.statistics.outcomes import BETTER, WORSE
@@ -281,15 +281,10 @@ def place_of(run: Failure) -> str:
 def markdown_table(results: Results) -> str:
     """Return table.md for the content of a results file: the headline, the table, how it was tested, the caption."""
     shown = columns(results)
-    head = ["Model", *(escaped(column.title) for column in shown)]
-    body = [
-        [escaped(entry.arm), *(escaped(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)
-    ]
-    rule = [":---", *("---:" for _ in shown)]
-    rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
+    rows = [[entry.arm, *(column.text(entry, arm) for column in shown)] for entry, arm in lines(results)]
     judged = verdict(results)
     failures = [f"- failed: {escaped(run.arm)}, {place_of(run)}: {escaped(run.reason)}" for run in results.failed]
-    blocks = [*map(escaped, judged.headline), "\n".join(rows)]
+    blocks = [*map(escaped, judged.headline), markdown_rows(["Model", *(column.title for column in shown)], rows)]
     if judged.method:
         blocks.append(f"How this was tested: {escaped(' '.join(judged.method))}")
     blocks.append(escaped(caption(results)))
@@ -297,16 +292,19 @@ def markdown_table(results: Results) -> str:
         blocks.append(escaped(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
     if tried is not None and results.grid:
-        blocks += [_markdown_rates(tried), escaped(tried.meaning)]
+        rows = [
+            [row.arm, *(f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells)]
+            for row in tried.rows
+        ]
+        blocks += [markdown_rows(["Model", *tried.rates], rows), escaped(tried.meaning)]
     return "\n\n".join([*blocks, *(["\n".join(failures)] if failures else [])]) + "\n"
 
 
-def _markdown_rates(tried: RatesTried) -> str:
-    rows = [["Model", *tried.rates], [":---", *("---:" for _ in tried.rates)]]
-    for row in tried.rows:
-        cells = [f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells]
-        rows.append([escaped(row.arm), *cells])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+def markdown_rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a markdown table in which no cell is markup; all columns but the first are aligned to the right."""
+    shown = [[escaped(cell) for cell in row] for row in (heads, *rows)]
+    shown.insert(1, [":---", *["---:"] * (len(heads) - 1)])
+    return "\n".join("| " + " | ".join(row) + " |" for row in shown)
 
 
 def render_table(results: Results, console: Console) -> None:

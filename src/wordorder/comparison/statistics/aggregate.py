@@ -60,14 +60,14 @@ class IntervalEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """The probability of improvement of the first of two arms over the second, both by their indices.
+    """The probability that a run of one arm is better than a run of the other, averaged over tasks.
 
     The p-values are of exact tests and corrected for all pairs: bootstrap intervals of so few runs claim too much where
     all runs of one arm are ahead, and then have no width.
     """
 
-    arm: int
-    against: int
+    arm: str
+    against: str
     probability: IntervalEstimate
     p_on_these: float
     """That the arms are equal on each of these tasks: `stratified_p`, corrected by Holm's method."""
@@ -125,7 +125,9 @@ def ranks(runs: Runs) -> list[float]:
     return _mean_ranks([runs], _Sample.of_everything([runs]))[0][0].tolist()
 
 
-def aggregate(tasks: Sequence[Runs], normal: Sequence[Runs], *, confidence: float = 0.95) -> Aggregated:
+def aggregate(
+    tasks: Sequence[Runs], normal: Sequence[Runs], arms: Sequence[str], *, confidence: float = 0.95
+) -> Aggregated:
     """Return the aggregates over tasks, each task counting the same whatever the number of its runs.
 
     The mean rank is the mean of `ranks`. The interquartile mean is that of the normalised scores of all runs and tasks:
@@ -135,30 +137,28 @@ def aggregate(tasks: Sequence[Runs], normal: Sequence[Runs], *, confidence: floa
     Args:
         tasks: for each task the scores of all arms, in the same order.
         normal: the same, `normalised`.
+        arms: their names.
         confidence: of the intervals, between 0 and 1.
     """
+    pairs = list(combinations(range(len(arms)), 2))
     everything = _numbers(tasks, normal, _Sample.of_everything(tasks))
     samples = [None if sample is None else _numbers(tasks, normal, sample) for sample in _samples(tasks)]
-    pairs = list(combinations(range(len(tasks[0])), 2))
     p_on_these = holm([stratified_p([(runs[one], runs[other]) for runs in tasks]) for one, other in pairs])
-    p_on_others = _task_p_values(tasks, pairs)
 
-    def estimate(kind: int, place: int) -> IntervalEstimate:
-        ends = [None if found is None else _interval(found[kind][:, place], 1 - confidence) for found in samples]
-        return IntervalEstimate(value=float(everything[kind][0, place]), over_seeds=ends[0], over_tasks=ends[1])
+    def estimates(kind: int) -> list[IntervalEstimate]:
+        found: list[IntervalEstimate] = []
+        for place, value in enumerate(everything[kind][0].tolist()):
+            ends = [None if drawn is None else _interval(drawn[kind][:, place], 1 - confidence) for drawn in samples]
+            found.append(IntervalEstimate(value=value, over_seeds=ends[0], over_tasks=ends[1]))
+        return found
 
+    columns = zip(pairs, estimates(2), p_on_these, _task_p_values(tasks, pairs), strict=True)
     return Aggregated(
-        mean_rank=tuple(estimate(0, arm) for arm in range(len(tasks[0]))),
-        interquartile_mean=tuple(estimate(1, arm) for arm in range(len(tasks[0]))),
+        mean_rank=tuple(estimates(0)),
+        interquartile_mean=tuple(estimates(1)),
         improvement=tuple(
-            Improvement(
-                arm=one,
-                against=other,
-                probability=estimate(2, place),
-                p_on_these=p_on_these[place],
-                p_on_others=p_on_others[place],
-            )
-            for place, (one, other) in enumerate(pairs)
+            Improvement(arm=arms[one], against=arms[other], probability=found, p_on_these=these, p_on_others=others)
+            for (one, other), found, these, others in columns
         ),
     )
 
