@@ -26,7 +26,7 @@ from wordorder.comparison.probes.catalog import check_probes
 from wordorder.comparison.progress import Display, print_changes
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
-from wordorder.comparison.results import Record, measure, results_of
+from wordorder.comparison.results import Record, results_of
 from wordorder.comparison.results_file import Results, faults_of
 from wordorder.comparison.runs import (
     Run,
@@ -47,6 +47,7 @@ from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.runs.folder import read_metrics
 
 if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
@@ -186,7 +187,7 @@ def _work(runs: Sequence[Run], record: Record, engine: Engine, display: Display)
 
 
 def _headline(run: Run, record: Record) -> str:
-    metrics = run.metrics()
+    metrics = read_metrics(run.folder)
     if run.trial is not None:
         return f"validation {record.selection} {metrics['validation'].get(record.selection, math.nan):.4f}"
     optimistic = "optimistic " if record.protocol == BEST_ON_TEST else ""
@@ -255,8 +256,6 @@ def _conclude(record: Record) -> Path:
 
 def _save(record: Record, *, is_a_look: bool = False) -> Results:
     metrics = metrics_of([*record.trials, *(record.grid or record.runs)])
-    finished = [run for run in record.counted(metrics) if run.folder in metrics]
-    record.measured = measure(finished, record.pipeline, record.measured)
     try:
         results = results_of(record, metrics)
     except ValidationError as error:

@@ -19,6 +19,7 @@ from wordorder.comparison.engines.engine import Outcome
 from wordorder.comparison.results_file import MatchedBudget
 from wordorder.comparison.runs import Run
 from wordorder.streams import printable
+from wordorder.training.runs.folder import read_curve
 
 
 class Display:
@@ -41,7 +42,7 @@ class Display:
         if self.live is not None:
             self.live.start()
         elif self.show and self.total > len(self.left):
-            self._line(f"{self.total - len(self.left)} of {self.total} runs were finished before")
+            print_line(f"{self.total - len(self.left)} of {self.total} runs were finished before", self.console)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -61,7 +62,8 @@ class Display:
         """Show that a run has started."""
         self.current[run.folder] = run
         if self.live is None and self.show:
-            self._line(f"[{self.total - len(self.left) + len(self.current)}/{self.total}] {run.label} ...")
+            number = self.total - len(self.left) + len(self.current)
+            print_line(f"[{number}/{self.total}] {run.label} ...", self.console)
 
     def finish(self, run: Run, outcome: Outcome, result: str) -> None:
         """Show how a run ended; ``result`` is its headline number in words."""
@@ -70,7 +72,7 @@ class Display:
         if not self.show:
             return
         text = result if outcome.status == "finished" else f"FAILED: {outcome.reason}"
-        self._line(f"{run.label}: {text} ({duration(outcome.seconds)}{self._time_left()})")
+        print_line(f"{run.label}: {text} ({duration(outcome.seconds)}{self._time_left()})", self.console)
 
     def render(self) -> Table:
         """Return the display as a table."""
@@ -95,9 +97,6 @@ class Display:
             return ""
         return f"; about {duration(elapsed / here * (self.total - done))} left"
 
-    def _line(self, text: str) -> None:
-        print_line(text, self.console)
-
 
 def print_line(text: str, console: Console) -> None:
     """Print a line as it stands: an arm may be called [bold]."""
@@ -107,7 +106,7 @@ def print_line(text: str, console: Console) -> None:
 def fraction(run: Run) -> float:
     """Return the share of a run's steps that is done, 0 to 1; 0 if its number of steps is not known beforehand."""
     steps = run.recipe.training.get("max_steps") or 0
-    curve = run.curve() if steps > 0 else []
+    curve = read_curve(run.folder) if steps > 0 else []
     return min(1.0, float(curve[-1].get("step", 0)) / steps) if curve else 0.0
 
 

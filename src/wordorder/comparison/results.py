@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import finite
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
-from wordorder.training.runs.folder import ENVIRONMENT, MODEL
+from wordorder.training.runs.folder import ENVIRONMENT, MODEL, read_curve
 from wordorder.training.runs.unit_scores import UnitScores, read_unit_scores
 
 if TYPE_CHECKING:
@@ -56,25 +56,8 @@ if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
 
 
-MACHINE = ("device", "processors", "threads")
-"""Names of an environment that decide the speed of a training, besides other programs on the machine."""
-
 VALIDATION_ONLY = "validation-only"
 """Protocol where there is no test split: validation chooses the checkpoint and is the score."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Measurements of the finished runs that count, besides their metrics."""
-
-    curves: Mapping[Path, Sequence[Json]] = field(default_factory=dict[Path, Sequence[Json]])
-    environments: Sequence[Json] = ()
-    """One for each run that has it, in their order."""
-    probes: Sequence[tuple[Run, str, Json]] = ()
-    """(run, name, content) of each probe that was measured with the options of now."""
-    costs: Mapping[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
-    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
-    maps: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,13 +77,14 @@ class Record:
     """All runs of a grid of learning rates; those that count are among them."""
     failed: dict[Path, str] = field(default_factory=dict[Path, str])
     """Run folder -> reason of its failure."""
-    measured: Measured = field(default_factory=Measured)
+    costs: dict[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
+    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
+    maps: dict[str, Json] = field(default_factory=dict[str, Json])
+    """Arm -> position-correlation maps of its first run."""
     budget: MatchedBudget | None = None
-    """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.fairness.budget`."""
     store: Store | None = None
-    """The object store that holds the folder; None for a folder of this machine."""
+    """The object store that holds the folder, if one does."""
     looks: tuple[Look, ...] = ()
-    """Dates and runs of the earlier looks at the results; see `wordorder.comparison.statistics.looks`."""
 
     @property
     def place(self) -> str:
@@ -137,9 +121,15 @@ class Record:
 
 
 def results_of(record: Record, metrics: Metrics) -> Results:
-    """Return the content of results.json."""
-    runs, measured = record.counted(metrics), record.measured
+    """Return the content of results.json; what no run has been counted for is counted."""
+    runs = record.counted(metrics)
     finished = [run for run in runs if run.folder in metrics]
+    for run in finished:
+        if (run.arm, run.fold) not in record.costs:
+            record.costs[run.arm, run.fold] = record.pipeline.cost(run.recipe, run.folder / MODEL)
+        if run.arm not in record.maps:
+            record.maps[run.arm] = record.pipeline.correlation(run.recipe, run.folder / MODEL)
+    environments = _environments(finished)
     tried, folders = record.grid or runs, {run.folder for run in runs}
     waiting = [run for run in tried if run.folder not in metrics and run.folder not in record.failed]
     rows = tuple(_row(record, run, metrics[run.folder]) for run in finished)
@@ -159,7 +149,7 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         planned=Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
         recipe=SavedRecipe.model_validate(finite(record.recipe.to_dict())),
         written=finite(record.recipe.raw),
-        environment=measured.environments[0] if measured.environments else {},
+        environment=environments[0] if environments else {},
         data=finite(next(iter(record.statistics.values()))),
         folds=tuple(
             FoldData(
@@ -185,16 +175,15 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         ),
         grid=tuple(grid_entries(record.grid, metrics, record.metric, record.failed)),
         summary=summarise(rows),
-        correlations={arm: maps for arm, maps in measured.maps.items() if maps},
-        probes=collect_probes(measured.probes),
+        correlations={arm: maps for arm, maps in record.maps.items() if maps},
+        probes=collect_probes(read_probes(finished)),
         looks=record.looks,
     )
-    own = own_encodings_of(arm.recipe for arm in record.arms)
     optional = {
         "baseline": record.config.reference,
         "budget": record.budget,
-        "own_encodings": own,
-        "notes": _notes_on_machines(measured.environments),
+        "own_encodings": own_encodings_of(arm.recipe for arm in record.arms),
+        "notes": _notes_on_machines(environments),
         "bleu_signature": metrics[finished[0].folder].get("bleu_signature") if finished else None,
     }
     results = _finite(made.having(**{key: value for key, value in optional.items() if value}))
@@ -213,9 +202,9 @@ def _unit_scores(runs: Sequence[Run]) -> dict[str, dict[int, UnitScores]]:
 
 
 def _row(record: Record, run: Run, metrics: Json) -> Row:
-    cost, curve = record.measured.costs[run.arm, run.fold], record.measured.curves[run.folder]
+    cost = record.costs[run.arm, run.fold]
     scores = {name: value for name, value in scores_of(metrics).items() if isinstance(value, int | float)}
-    points = [(point["step"], point.get("validation_loss")) for point in curve]
+    points = [(point["step"], point.get("validation_loss")) for point in read_curve(run.folder)]
     row = {
         "arm": run.arm,
         "seed": run.seed,
@@ -242,7 +231,7 @@ def _row(record: Record, run: Run, metrics: Json) -> Row:
 
 
 def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
-    cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), dict[str, Any]())
+    cost = next((found for (name, _), found in record.costs.items() if name == arm.name), dict[str, Any]())
     first = next((run for run in runs if run.arm == arm.name), None)
     configured = {own.name: own.overrides for own in record.config.arms}
     return ArmResult(
@@ -282,7 +271,7 @@ def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
 
 def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
     """Return a note on the conditions between which speeds do not compare; [] if there is only one."""
-    counts = Counter(tuple(own.get(name) for name in MACHINE) for own in environments)
+    counts = Counter(tuple(own.get(name) for name in ("device", "processors", "threads")) for own in environments)
     if len(counts) < 2:
         return []
     told = [
@@ -311,12 +300,7 @@ def _finite(results: Results) -> Results:
 
 
 def conclusions(results: Results, kept: Kept | None = None) -> dict[str, object]:
-    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn.
-
-    Args:
-        results: the file.
-        kept: scores of units by arm and seed, for claims about new texts.
-    """
+    """Return the conclusions from the rows of a results file by key; `kept` is that of `compare_arms`."""
     tested = compare_arms(results, kept)
     return {
         "comparisons": tested.comparisons,
@@ -329,41 +313,18 @@ def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, Probe
     """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none."""
     found: dict[str, ProbeResult] = {}
     for run, name, content in measured:
-        axes = {axis: content.get(axis) for axis in AXES}
-        options: object = content.get("options", {})
-        probe = found.get(name) or ProbeResult.model_validate(
-            {**axes, "options": options, "rows": (), "skipped": (), "notes": ()}
+        head = {**{axis: content.get(axis) for axis in AXES}, "options": content.get("options", {})}
+        probe = found.get(name) or ProbeResult.model_validate({**head, "rows": (), "skipped": (), "notes": ()})
+        of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
+        rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
+        notes = [note for note in content.get("notes", ()) if note not in probe.notes]
+        skipped = [Skipped(arm=run.arm, reason=reason)] if (reason := content.get("skipped")) else []
+        # every seed of an arm has the same reason where its encoding is the reason
+        skipped = [one for one in skipped if one not in probe.skipped]
+        found[name] = probe.having(
+            rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes)
         )
-        found[name] = _with_run(probe, run, content)
     return found
-
-
-def _with_run(probe: ProbeResult, run: Run, content: Json) -> ProbeResult:
-    of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
-    rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
-    notes = [note for note in content.get("notes", ()) if note not in probe.notes]
-    reason = content.get("skipped")
-    skipped = [Skipped(arm=run.arm, reason=reason)] if reason else []
-    # every seed of an arm has the same reason where its encoding is the reason
-    skipped = [one for one in skipped if one not in probe.skipped]
-    return probe.having(rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes))
-
-
-def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Measured:
-    """Read the folders of finished runs, and count what no run has been counted for."""
-    costs, maps = dict(before.costs), dict(before.maps)
-    for run in finished:
-        if (run.arm, run.fold) not in costs:
-            costs[run.arm, run.fold] = pipeline.cost(run.recipe, run.folder / MODEL)
-        if run.arm not in maps:
-            maps[run.arm] = pipeline.correlation(run.recipe, run.folder / MODEL)
-    return Measured(
-        curves={run.folder: run.curve() for run in finished},
-        environments=_environments(finished),
-        probes=read_probes(finished),
-        costs=costs,
-        maps=maps,
-    )
 
 
 def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Json]]:

@@ -21,7 +21,7 @@ from wordorder.comparison.tuning import Rates, Score, rank
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
-from wordorder.training.runs.folder import IDENTITY, METRICS, read_curve, read_metrics
+from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
 from wordorder.training.runs.run import differences, older_version_fault
 
 if TYPE_CHECKING:
@@ -72,14 +72,6 @@ class Run:
         probes = self.to_probe() if self.finished() else []
         return f"{self.label}, probe {probes[0]}" if probes else self.label
 
-    def metrics(self) -> dict[str, Any]:
-        """Return the metrics of the finished training."""
-        return read_metrics(self.folder)
-
-    def curve(self) -> list[dict[str, Any]]:
-        """Return the lines of curve.jsonl written so far; a half-written last line is left out."""
-        return read_curve(self.folder)
-
 
 def validation_score(metrics: Json, metric: str) -> float | None:
     """Return a score of the best checkpoint on the validation split; None where it is not a number."""
@@ -101,7 +93,7 @@ Statistics = Mapping[int | None, Json]
 
 def metrics_of(runs: Iterable[Run]) -> Metrics:
     """Return the metrics of those runs that are finished."""
-    return {run.folder: run.metrics() for run in runs if run.finished()}
+    return {run.folder: read_metrics(run.folder) for run in runs if run.finished()}
 
 
 def runs_of(

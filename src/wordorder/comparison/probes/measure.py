@@ -35,28 +35,19 @@ def path_of(run_folder: Path, name: str) -> Path:
     return run_folder / "probes" / f"{name}.json"
 
 
-def write_probe(run_folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    """Write a probe's file: given (options as the recipe has them), options (all of them), the axes, rows, notes,
-    skipped (why there are no rows, or None), failed (trying again may help) and seconds."""
-    path = path_of(run_folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
+def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content of a probe's file; None if there is none that was made with the same options.
 
-
-def read_probe(run_folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the content of a probe's file; None if there is none that can be read."""
+    It has `given` (options as the recipe has them), `options` (all of them), the axes, `rows`, `notes`, `skipped` (why
+    there are no rows, or None), `failed` (trying again may help) and `seconds`.
+    """
     try:
         content: object = read_json(path_of(run_folder, name))
     except (OSError, ValueError):
         return None
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else None
-
-
-def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a probe's file; None if there is none that was made with the same options."""
-    content = read_probe(run_folder, name)
     as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
-    return content if content is not None and content.get("given") == as_read else None
+    found = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    return found if found and found.get("given") == as_read else None
 
 
 def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
@@ -89,19 +80,25 @@ def measure_probes(
         name: {"given": dict(wanted[name]), "options": asdict(probe), **asdict(probe.axes(task))}
         for name, probe in probes.items()
     }
+
+    def write(name: str, content: Mapping[str, Any]) -> None:
+        path = path_of(run_folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, finite({**heads[name], **content}))
+
     with quiet_libraries(), cpu_threads(recipe.training.get("threads")):
         try:
             trained = _load(recipe, model_dir, prepare())
         except Stopped:
             raise
         except Exception as error:  # a run that is finished must not be lost to what comes after it
-            for name, head in heads.items():
-                write_probe(run_folder, name, {**head, **_failure(error)})
+            for name in heads:
+                write(name, _failure(error))
             return
         for name, probe in probes.items():
             # this file stays if the system kills the process meanwhile
-            write_probe(run_folder, name, {**heads[name], "rows": [], "skipped": KILLED, "failed": True})
-            write_probe(run_folder, name, finite({**heads[name], **_measured(probe, trained)}))
+            write(name, {"rows": [], "skipped": KILLED, "failed": True})
+            write(name, _measured(probe, trained))
 
 
 def _load(recipe: Recipe, model_dir: Path, prepared: PreparedData) -> Trained:

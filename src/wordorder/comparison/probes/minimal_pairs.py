@@ -123,11 +123,11 @@ class MinimalPairs(Probe):
             good, bad, phenomenon = (str(value) for value in values.values())
             paradigm = str(row.get(self.paradigm) or phenomenon)
             by_paradigm.setdefault(paradigm, []).append(Pair(good=good, bad=bad, phenomenon=phenomenon))
-        return [pair for number, own in enumerate(by_paradigm.values()) for pair in self._drawn(own, number)]
-
-    def _drawn(self, pairs: list[Pair], paradigm: int) -> list[Pair]:
-        order = np.argsort(counter_hash(self.seed, _DRAW, paradigm, np.arange(len(pairs))), kind="stable")
-        return [pairs[number] for number in sorted(order[: self.pairs_per_paradigm].tolist())]
+        drawn: list[Pair] = []
+        for number, own in enumerate(by_paradigm.values()):
+            order = np.argsort(counter_hash(self.seed, _DRAW, number, np.arange(len(own))), kind="stable")
+            drawn += [own[place] for place in sorted(order[: self.pairs_per_paradigm].tolist())]
+        return drawn
 
     def measure(self, trained: Trained) -> Measured:
         pairs = self.pairs()

@@ -9,65 +9,46 @@ from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.table import lines
 from wordorder.comparison.results_file import ArmResult, Results, Summary
 from wordorder.comparison.statistics.pareto import Front, Point, pareto_front
-from wordorder.comparison.statistics.summary import centre
+from wordorder.comparison.statistics.summary import centre, middle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cost:
-    """One cost of an arm, with its label and its unit."""
+    """One cost of an arm."""
 
     key: str
     title: str
     """Label of an axis, with the unit."""
     short: str
     """Short name, for the button that chooses the cost and for a sentence."""
-    value: Callable[[Summary, ArmResult], float | None]
-    """Function from an arm's summary and its entry in "arms" to the cost in the title's unit."""
+    measured: Callable[[Summary, ArmResult], float | None]
+    """Function from an arm's summary and its entry in "arms" to the cost."""
+    unit: float = 1.0
+    """Number of the results file that is 1 in the title's unit."""
     more_is_better: bool = False
 
+    def value(self, entry: Summary, arm: ArmResult) -> float | None:
+        """Return the cost of an arm in the title's unit."""
+        found = self.measured(entry, arm)
+        return None if found is None else found / self.unit
 
-def _measured(key: str, unit: float = 1.0) -> Callable[[Summary, ArmResult], float | None]:
-    def value(summary: Summary, _: ArmResult) -> float | None:
-        # The median where there is one: a run that had to wait for the machine moves a mean far.
-        entry = summary.columns.get(key)
-        found = None if entry is None else entry.mean if entry.median is None else entry.median
-        return None if found is None else found / unit
 
-    return value
+def _middle(key: str) -> Callable[[Summary, ArmResult], float | None]:
+    return lambda entry, _: middle(entry.columns.get(key))
 
 
 COSTS = (
+    Cost("parameters", "Parameters (millions)", "Parameters", lambda _, arm: arm.total_parameters, 1e6),
+    Cost("flops_per_token", "MFLOP per token (forward + backward)", "FLOPs", lambda _, arm: arm.flops_per_token, 1e6),
+    Cost("train_seconds", "Training time (seconds per run, median)", "Training time", _middle("train_seconds")),
     Cost(
-        key="parameters",
-        title="Parameters (millions)",
-        short="Parameters",
-        value=lambda _, arm: None if arm.total_parameters is None else arm.total_parameters / 1e6,
-    ),
-    Cost(
-        key="flops_per_token",
-        title="MFLOP per token (forward + backward)",
-        short="FLOPs",
-        value=lambda _, arm: None if arm.flops_per_token is None else arm.flops_per_token / 1e6,
-    ),
-    Cost(
-        key="train_seconds",
-        title="Training time (seconds per run, median)",
-        short="Training time",
-        value=_measured("train_seconds"),
-    ),
-    Cost(
-        key="tokens_per_second",
-        title="Tokens per second in training (median)",
-        short="Speed",
-        value=_measured("tokens_per_second"),
+        "tokens_per_second",
+        "Tokens per second in training (median)",
+        "Speed",
+        _middle("tokens_per_second"),
         more_is_better=True,
     ),
-    Cost(
-        key="peak_memory_bytes",
-        title="Peak memory (MiB, median)",
-        short="Memory",
-        value=_measured("peak_memory_bytes", 2**20),
-    ),
+    Cost("peak_memory_bytes", "Peak memory (MiB, median)", "Memory", _middle("peak_memory_bytes"), 2**20),
 )
 
 

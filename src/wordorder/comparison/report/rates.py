@@ -35,18 +35,17 @@ class RatesTried:
     """Explanation of the numbers, for the caption."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tried:
-    """The outcome of some rates of an arm."""
-
-    median: float | None
-    failed: int
+_Tried = Mapping[str, Mapping[Rates, tuple[float | None, int]]]
+"""Arm -> rates -> the median score, and how many trials failed."""
 
 
 def rates_tried(results: Results) -> RatesTried | None:
     """Return the table of a results file; None if every arm had the rate of its recipe."""
     if results.grid:
-        tried = _of_grid(results)
+        tried = {
+            arm: {Rates(own.learning_rate): (own.median, own.failed) for own in results.grid if own.arm == arm}
+            for arm in dict.fromkeys(entry.arm for entry in results.grid)
+        }
         chosen = {entry.arm: Rates(entry.learning_rate) for entry in results.grid if entry.chosen}
         meaning = (
             f"Validation {quality_of(results).name} at each learning rate, median over the {repeats(results)[0]}s; a "
@@ -54,13 +53,13 @@ def rates_tried(results: Results) -> RatesTried | None:
         )
     elif results.tuning:
         tried = _of_trials(results)
+        given = {arm.name: (arm.learning_rate, arm.encoding_learning_rate) for arm in results.arms}
         # an arm that no rate could train has that of its recipe, which was not chosen
         chosen = {
-            arm.name: rates
-            for arm in results.arms
-            if arm.learning_rate is not None
-            and (rates := Rates(arm.learning_rate, arm.encoding_learning_rate)) in tried.get(arm.name, {})
-            and tried[arm.name][rates].median is not None
+            arm: rates
+            for arm, of in tried.items()
+            for rates, (middle, _) in of.items()
+            if rates == given.get(arm) and middle is not None
         }
         meaning = _meaning_of_trials(results, tried)
     else:
@@ -68,36 +67,27 @@ def rates_tried(results: Results) -> RatesTried | None:
     columns = sorted({rates for of in tried.values() for rates in of}, key=lambda one: (one.rate, one.factor or 0.0))
     rows: list[RatesOfArm] = []
     for arm, of in tried.items():
-        cells = tuple((_in_words(of.get(rates)), rates == chosen.get(arm)) for rates in columns)
+        cells = tuple((_in_words(*of.get(rates, (None, 0))), rates == chosen.get(arm)) for rates in columns)
         rows.append(RatesOfArm(arm=arm, cells=cells, edge=arm in chosen and rate_at_edge(results, arm) is True))
     if any(row.edge for row in rows):
         meaning += " * The best rate is the lowest or the highest that was tried: a wider grid might help this model."
     return RatesTried(rates=tuple(rates.words for rates in columns), rows=tuple(rows), meaning=meaning)
 
 
-def _of_trials(results: Results) -> dict[str, dict[Rates, _Tried]]:
+def _of_trials(results: Results) -> _Tried:
     scores: dict[str, dict[Rates, list[float | None]]] = {}
     for trial in results.tuning:
         rates = Rates(trial.learning_rate, trial.encoding_learning_rate)
         scores.setdefault(trial.arm, {}).setdefault(rates, []).append(trial.score(results.selection))
-    found: dict[str, dict[Rates, _Tried]] = {}
-    for arm, of in scores.items():
-        for rates, own in of.items():
-            known = [value for value in own if value is not None]
-            tried = _Tried(median=median(known) if known else None, failed=len(own) - len(known))
-            found.setdefault(arm, {})[rates] = tried
-    return found
+
+    def of_rates(own: list[float | None]) -> tuple[float | None, int]:
+        known = [value for value in own if value is not None]
+        return median(known) if known else None, len(own) - len(known)
+
+    return {arm: {rates: of_rates(own) for rates, own in of.items()} for arm, of in scores.items()}
 
 
-def _of_grid(results: Results) -> dict[str, dict[Rates, _Tried]]:
-    found: dict[str, dict[Rates, _Tried]] = {}
-    for entry in results.grid:
-        tried = _Tried(median=entry.median, failed=entry.failed)
-        found.setdefault(entry.arm, {})[Rates(entry.learning_rate)] = tried
-    return found
-
-
-def _meaning_of_trials(results: Results, tried: Mapping[str, Mapping[Rates, _Tried]]) -> str:
+def _meaning_of_trials(results: Results, tried: _Tried) -> str:
     metric, seeds = results.selection, len({trial.seed for trial in results.tuning})
     name = f"loss ({loss_unit(results)})" if metric not in METRICS else METRICS[metric].name
     own = any(rates.factor is not None for of in tried.values() for rates in of)
@@ -111,7 +101,7 @@ def _meaning_of_trials(results: Results, tried: Mapping[str, Mapping[Rates, _Tri
     )
 
 
-def _in_words(tried: _Tried | None) -> str:
-    if tried is None or tried.median is None:
-        return "failed" if tried is not None and tried.failed else MISSING
-    return significant(tried.median) + (f" ({tried.failed} failed)" if tried.failed else "")
+def _in_words(middle: float | None, failed: int) -> str:
+    if middle is None:
+        return "failed" if failed else MISSING
+    return significant(middle) + (f" ({failed} failed)" if failed else "")

@@ -21,7 +21,7 @@ from wordorder.comparison.report.rates import rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
 from wordorder.comparison.statistics.outcomes import BETTER, WORSE
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, middle, repeats
 from wordorder.streams import printable
 from wordorder.tasks import Metric
 from wordorder.training.recipe.pretrained import ARM
@@ -55,12 +55,21 @@ def columns(results: Results) -> list[Column]:
     """Return the columns for a results file, the headline metric first."""
     quality, statistic = quality_of(results), results.statistic
     title = f"{results.split} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
+    time = Column(
+        key="train_seconds",
+        title="Time per run",
+        value=lambda summary, _: middle(summary.columns.get("train_seconds")),
+        text=lambda summary, _: time_in_words(middle(summary.columns.get("train_seconds"))),
+    )
+    own_rate = _of_arm(
+        "encoding_learning_rate", "Rate of the encoding, times that", lambda arm: arm.encoding_learning_rate, _rate
+    )
     return [
         _score(quality, title, statistic, key="quality"),
         *([_outcome(results)] if results.comparisons else []),
         *(_score(other, f"{results.split} {other.name}", statistic) for other in beside(results)),
         _of_arm("parameters", "Parameters", lambda arm: arm.total_parameters),
-        *([_time()] if any("train_seconds" in entry.columns for entry in results.summary) else []),
+        *([time] if any("train_seconds" in entry.columns for entry in results.summary) else []),
         _of_arm("encoding_parameters", "of which for the encoding", encoding_parameters),
         _of_arm(
             "flops_per_token",
@@ -81,32 +90,13 @@ def columns(results: Results) -> list[Column]:
             value=lambda summary, _: _mean(summary, "peak_memory_bytes"),
             text=lambda summary, _: grouped(_mean(summary, "peak_memory_bytes", MEBIBYTE)),
         ),
-        _of_arm(
-            "learning_rate",
-            "Learning rate",
-            lambda arm: arm.learning_rate,
-            lambda value: MISSING if value is None else f"{value:g}",
-        ),
-        *([_own_rate()] if any(arm.encoding_learning_rate is not None for arm in results.arms) else []),
+        _of_arm("learning_rate", "Learning rate", lambda arm: arm.learning_rate, _rate),
+        *([own_rate] if any(arm.encoding_learning_rate is not None for arm in results.arms) else []),
     ]
 
 
-def _time() -> Column:
-    return Column(
-        key="train_seconds",
-        title="Time per run",
-        value=lambda summary, _: _middle(summary, "train_seconds"),
-        text=lambda summary, _: time_in_words(_middle(summary, "train_seconds")),
-    )
-
-
-def _own_rate() -> Column:
-    return _of_arm(
-        "encoding_learning_rate",
-        "Rate of the encoding, times that",
-        lambda arm: arm.encoding_learning_rate,
-        lambda value: MISSING if value is None else f"{value:g}",
-    )
+def _rate(value: float | None) -> str:
+    return MISSING if value is None else f"{value:g}"
 
 
 def _of_arm(
@@ -121,12 +111,6 @@ def _of_arm(
 def _mean(summary: Summary, metric: str, unit: float = 1) -> float | None:
     mean = centre(summary.columns.get(metric), "mean")
     return None if mean is None else mean / unit
-
-
-def _middle(summary: Summary, metric: str) -> float | None:
-    """Return the median, which a run that had to wait for the machine does not move; the mean of an older file."""
-    column = summary.columns.get(metric)
-    return None if column is None else column.mean if column.median is None else column.median
 
 
 def time_in_words(seconds: float | None) -> str:

@@ -77,6 +77,11 @@ def centre(column: Aggregate | None, statistic: str) -> float | None:
     return column.median if statistic == "median" else column.mean
 
 
+def middle(column: Aggregate | None) -> float | None:
+    """Return the median, which a run that had to wait for the machine does not move; the mean of an older file."""
+    return None if column is None else column.mean if column.median is None else column.median
+
+
 def spread(column: Aggregate, statistic: str) -> tuple[float, float] | None:
     """Return the range around the centre, or None below three seeds.
 
