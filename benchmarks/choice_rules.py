@@ -11,8 +11,8 @@ from statistics import fmean
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.view import probe_panels
 from wordorder.comparison.results_file import Comparison, Results
+from wordorder.comparison.statistics.claims import FEWEST_SEEDS, welch
 from wordorder.comparison.statistics.exact_tests import holm
-from wordorder.comparison.statistics.few_seeds import FEWEST_SEEDS, welch
 from wordorder.comparison.statistics.outcomes import BETTER, TOO_FEW
 from wordorder.comparison.statistics.significance import between, compare_arms
 from wordorder.comparison.statistics.summary import baseline_of

@@ -21,7 +21,7 @@ from wordorder.training.checkpoints.checkpoint import write_checkpoint
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
     monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results, kept: {})
 
 

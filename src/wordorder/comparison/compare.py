@@ -15,22 +15,25 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from rich.console import Console
 
-from wordorder.comparison.engines.engine import Engine, Job
-from wordorder.comparison.engines.local import LocalEngine, devices_of, placements
+from wordorder.comparison.engines.local import Job, LocalEngine, devices_of, placements
 from wordorder.comparison.engines.ray import RayCluster, RayEngine
 from wordorder.comparison.engines.store import Store
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.catalog import check_probes
+from wordorder.comparison.probes.measure import check_probes
 from wordorder.comparison.progress import Display, print_changes
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
 from wordorder.comparison.results import Record, results_of
 from wordorder.comparison.results_file import Results, faults_of
 from wordorder.comparison.runs import (
+    Rates,
     Run,
+    Score,
+    Search,
     Statistics,
+    best_of,
     check_folders,
     metrics_of,
     runs_of,
@@ -39,7 +42,6 @@ from wordorder.comparison.runs import (
     trials_of,
 )
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.comparison.tuning import Rates, Score, Search, best_of
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
@@ -47,6 +49,7 @@ from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.runs.advice import examples_in, few_examples
 from wordorder.training.runs.folder import read_metrics
 
 if TYPE_CHECKING:
@@ -109,8 +112,9 @@ def compare(
         if fault := run_folder_fault(folder):
             raise BadInput(fault)
         statistics = _statistics(recipe, config, tools)
-        if progress:
-            _say_few_examples(statistics)
+        # of folds the first is looked at
+        if progress and (few := few_examples(examples_in(next(iter(statistics.values()))))):
+            print(printable(few), file=sys.stderr)
         arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, Console(stderr=True, quiet=not progress))
         record = Record(
@@ -132,7 +136,11 @@ def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> Non
     open_rates = {"learning_rate", "encoding_learning_rate"} if config.tune else set[str]()
     check_folders(planned, statistics, skip=frozenset(open_rates))
     folder.mkdir(parents=True, exist_ok=True)
-    engine = _engine(record, ray, runs=len(planned))
+    job = Job(pipeline=record.pipeline, statistics=statistics, store=record.store)
+    if ray is not None:
+        engine = RayEngine(job, ray, folder=folder, on_gpus=not record.recipe.training.get("use_cpu"))
+    else:
+        engine = LocalEngine(job, places=placements(devices_of(record.recipe), config.workers, len(planned)))
     try:
         with Display(planned, show=progress) as display:
             while trials := _next_trials(record, searches):
@@ -150,13 +158,6 @@ def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> Non
         engine.cancel()
 
 
-def _engine(record: Record, ray: RayCluster | None, *, runs: int) -> Engine:
-    job = Job(pipeline=record.pipeline, statistics=record.statistics, store=record.store)
-    if ray is not None:
-        return RayEngine(job, ray, folder=record.folder, on_gpus=not record.recipe.training.get("use_cpu"))
-    return LocalEngine(job, places=placements(devices_of(record.recipe), workers=record.config.workers, runs=runs))
-
-
 def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Statistics:
     """Prepare the data of every fold, so that its faults show before anything is trained."""
     if not config.folds:
@@ -165,15 +166,7 @@ def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Stati
     return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
 
 
-def _say_few_examples(statistics: Statistics) -> None:
-    """Print one line where validation or test have few examples; of folds the first is looked at."""
-    from wordorder.training.runs.advice import examples_in, few_examples
-
-    if few := few_examples(examples_in(next(iter(statistics.values())))):
-        print(printable(few), file=sys.stderr)
-
-
-def _work(runs: Sequence[Run], record: Record, engine: Engine, display: Display) -> None:
+def _work(runs: Sequence[Run], record: Record, engine: LocalEngine | RayEngine, display: Display) -> None:
     """Train the unfinished runs, and write the results after each."""
     unfinished = [run for run in runs if not run.finished() or run.to_probe()]
     for run in unfinished:

@@ -31,8 +31,8 @@ from wordorder.comparison.statistics.aggregate import (
     rank_correlation,
     ranks,
 )
+from wordorder.comparison.statistics.curves import mean_end, rate_at_edge
 from wordorder.comparison.statistics.intervals import paired_mean, paired_median
-from wordorder.comparison.statistics.plateau import mean_end, rate_at_edge
 from wordorder.comparison.statistics.significance import goodness_by_run, waiting_runs
 from wordorder.comparison.statistics.summary import by_run
 from wordorder.errors import BadInput

@@ -69,8 +69,7 @@ def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
 def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
     """Return the cost of a model with this configuration at the recipe's segment, batch size and share of masks.
 
-    The batch counts: what an encoding computes once per batch, such as TUPE's projections of the positions, is shared
-    by all tokens of the batch.
+    What an encoding computes once per batch, such as TUPE's projections of the positions, is shared by its tokens.
     """
     from wordorder.cost import cost as cost_of
 

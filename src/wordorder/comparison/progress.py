@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from wordorder.comparison.engines.engine import Outcome
+from wordorder.comparison.engines.local import Outcome
 from wordorder.comparison.results_file import MatchedBudget
 from wordorder.comparison.runs import Run
 from wordorder.streams import printable

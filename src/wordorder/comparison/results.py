@@ -8,27 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wordorder.comparison import results_file
 from wordorder.comparison.fairness.arms import Arm
 from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.measure import AXES, read_measured
 from wordorder.comparison.quality import metric_of
-from wordorder.comparison.results_file import (
-    SCHEMA,
-    ArmResult,
-    Failure,
-    FoldData,
-    Look,
-    MatchedBudget,
-    Planned,
-    ProbeResult,
-    ProbeRow,
-    Results,
-    Row,
-    SavedRecipe,
-    Skipped,
-    Trial,
-)
 from wordorder.comparison.runs import (
     Json,
     Metrics,
@@ -41,8 +26,8 @@ from wordorder.comparison.runs import (
     validation_score,
 )
 from wordorder.comparison.statistics.claims import Kept
+from wordorder.comparison.statistics.curves import steps_to_loss
 from wordorder.comparison.statistics.significance import compare_arms
-from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import summarise
 from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import finite
@@ -81,10 +66,10 @@ class Record:
     """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
     maps: dict[str, Json] = field(default_factory=dict[str, Json])
     """Arm -> position-correlation maps of its first run."""
-    budget: MatchedBudget | None = None
+    budget: results_file.MatchedBudget | None = None
     store: Store | None = None
     """The object store that holds the folder, if one does."""
-    looks: tuple[Look, ...] = ()
+    looks: tuple[results_file.Look, ...] = ()
 
     @property
     def place(self) -> str:
@@ -120,7 +105,7 @@ class Record:
         return [run for run in self.grid if chosen[run.arm] == run.rate]
 
 
-def results_of(record: Record, metrics: Metrics) -> Results:
+def results_of(record: Record, metrics: Metrics) -> results_file.Results:
     """Return the content of results.json; what no run has been counted for is counted."""
     runs = record.counted(metrics)
     finished = [run for run in runs if run.folder in metrics]
@@ -135,8 +120,8 @@ def results_of(record: Record, metrics: Metrics) -> Results:
     rows = tuple(_row(record, run, metrics[run.folder]) for run in finished)
     seeds, folds, rates = record.config.seeds, record.config.folds, record.config.tune or record.config.grid
     planned = len(record.arms) * len(seeds) * max(1, len(folds))
-    made = Results(
-        schema=SCHEMA,
+    made = results_file.Results(
+        schema=results_file.SCHEMA,
         name=record.recipe.name,
         task=record.recipe.data.task,
         metric=record.metric,
@@ -146,13 +131,13 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         statistic="median" if record.grid else "mean",
         complete=len(rows) == planned and not waiting,
         waiting=len(waiting),
-        planned=Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
-        recipe=SavedRecipe.model_validate(finite(record.recipe.to_dict())),
+        planned=results_file.Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
+        recipe=results_file.SavedRecipe.model_validate(finite(record.recipe.to_dict())),
         written=finite(record.recipe.raw),
         environment=environments[0] if environments else {},
         data=finite(next(iter(record.statistics.values()))),
         folds=tuple(
-            FoldData(
+            results_file.FoldData(
                 fold=fold,
                 fingerprint=own["fingerprint"],
                 documents={split: own[split]["documents"] for split in SPLITS if split in own},
@@ -201,7 +186,7 @@ def _unit_scores(runs: Sequence[Run]) -> dict[str, dict[int, UnitScores]]:
     return found
 
 
-def _row(record: Record, run: Run, metrics: Json) -> Row:
+def _row(record: Record, run: Run, metrics: Json) -> results_file.Row:
     cost = record.costs[run.arm, run.fold]
     scores = {name: value for name, value in scores_of(metrics).items() if isinstance(value, int | float)}
     points = [(point["step"], point.get("validation_loss")) for point in read_curve(run.folder)]
@@ -227,14 +212,14 @@ def _row(record: Record, run: Run, metrics: Json) -> Row:
         "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
         "model": (run.folder / MODEL).relative_to(record.folder).as_posix(),
     }
-    return Row.model_validate(row)
+    return results_file.Row.model_validate(row)
 
 
-def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
+def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> results_file.ArmResult:
     cost = next((found for (name, _), found in record.costs.items() if name == arm.name), dict[str, Any]())
     first = next((run for run in runs if run.arm == arm.name), None)
     configured = {own.name: own.overrides for own in record.config.arms}
-    return ArmResult(
+    return results_file.ArmResult(
         name=arm.name,
         encoding=arm.recipe.model.get("encoding"),
         overrides=finite(configured[arm.name]),
@@ -246,18 +231,18 @@ def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
     )
 
 
-def _trial(record: Record, run: Run, metrics: Json | None) -> Trial:
+def _trial(record: Record, run: Run, metrics: Json | None) -> results_file.Trial:
     reason = record.failed.get(run.folder)
     status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
     known = metrics if reason is None else None
     measured = {name: None if known is None else validation_score(known, name) for name in ("loss", record.selection)}
     rate = run.recipe.training.get("learning_rate")
     names = {"arm": run.arm, "learning_rate": rate, **_own_rate(run), "seed": run.seed, **_fold(run)}
-    return Trial.model_validate({**names, **measured, **status})
+    return results_file.Trial.model_validate({**names, **measured, **status})
 
 
-def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
-    return Failure(
+def _failure(run: Run, reason: str, *, counts: bool) -> results_file.Failure:
+    return results_file.Failure(
         arm=run.arm,
         seed=run.seed,
         **_fold(run),
@@ -294,12 +279,12 @@ def _fold(run: Run) -> dict[str, int]:
     return {} if run.fold is None else {"fold": run.fold}
 
 
-def _finite(results: Results) -> Results:
+def _finite(results: results_file.Results) -> results_file.Results:
     """Return results whose numbers that are none, such as the loss of a run that diverged, are None."""
-    return Results.model_validate(finite(results.as_json()))
+    return results_file.Results.model_validate(finite(results.as_json()))
 
 
-def conclusions(results: Results, kept: Kept | None = None) -> dict[str, object]:
+def conclusions(results: results_file.Results, kept: Kept | None = None) -> dict[str, object]:
     """Return the conclusions from the rows of a results file by key; `kept` is that of `compare_arms`."""
     tested = compare_arms(results, kept)
     return {
@@ -309,16 +294,18 @@ def conclusions(results: Results, kept: Kept | None = None) -> dict[str, object]
     }
 
 
-def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, ProbeResult]:
+def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, results_file.ProbeResult]:
     """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none."""
-    found: dict[str, ProbeResult] = {}
+    found: dict[str, results_file.ProbeResult] = {}
     for run, name, content in measured:
         head = {**{axis: content.get(axis) for axis in AXES}, "options": content.get("options", {})}
-        probe = found.get(name) or ProbeResult.model_validate({**head, "rows": (), "skipped": (), "notes": ()})
+        probe = found.get(name) or results_file.ProbeResult.model_validate(
+            {**head, "rows": (), "skipped": (), "notes": ()}
+        )
         of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
-        rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
+        rows = [results_file.ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
         notes = [note for note in content.get("notes", ()) if note not in probe.notes]
-        skipped = [Skipped(arm=run.arm, reason=reason)] if (reason := content.get("skipped")) else []
+        skipped = [results_file.Skipped(arm=run.arm, reason=reason)] if (reason := content.get("skipped")) else []
         # every seed of an arm has the same reason where its encoding is the reason
         skipped = [one for one in skipped if one not in probe.skipped]
         found[name] = probe.having(

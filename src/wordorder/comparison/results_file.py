@@ -490,9 +490,6 @@ _ATTRIBUTES = {"schema": "version"}
 def read_results(path: Path) -> Results:
     """Read a results.json.
 
-    Args:
-        path: the file.
-
     Raises:
         BadInput: it cannot be read, is of a later version, or is no results file; one line per fault.
     """

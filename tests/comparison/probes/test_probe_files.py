@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from wordorder.comparison.probes import measure
-from wordorder.comparison.probes.catalog import PROBES
-from wordorder.comparison.probes.measure import KILLED, path_of
+from wordorder.comparison.probes.measure import KILLED, PROBES, path_of
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured
 from wordorder.comparison.results import collect_probes, read_probes
 from wordorder.comparison.runs import Run

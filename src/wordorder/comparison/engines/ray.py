@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
+from wordorder.comparison.engines.local import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
 from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.runs import Run
 from wordorder.encodings import Source, registered_encodings
@@ -127,12 +127,12 @@ class RayEngine:
         self.begun = begun.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
     def submit(self, run: Run) -> None:
-        """Hand over a run; see `Engine`."""
+        """Hand over a run; see `LocalEngine`."""
         task = self.task.remote(self.shared, run, self.begun)
         self.runs[task.future()] = run, task
 
     def as_completed(self, started: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield every run with its outcome; see `Engine`."""
+        """Yield every run with its outcome; see `LocalEngine`."""
         while self.runs:
             # not ray.wait, in whose C++ code an exception that a signal raises is lost
             done, _ = wait(self.runs, timeout=_SECONDS, return_when=FIRST_COMPLETED)

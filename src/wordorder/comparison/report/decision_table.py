@@ -11,12 +11,11 @@ from typing import Any
 from wordorder.comparison.decision_table import Cell, DecisionTable, Group, Source
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.report.figures import FOLDER, drawn_styles
-from wordorder.comparison.report.numbers import MISSING, significant
+from wordorder.comparison.report.numbers import MISSING, listed, significant
 from wordorder.comparison.report.table import escaped, markdown_rows
 from wordorder.comparison.report.view import styles_of
 from wordorder.comparison.statistics.aggregate import Improvement, IntervalEstimate, tasks_needed
-from wordorder.comparison.statistics.pareto import listed
-from wordorder.comparison.statistics.plateau import LAST_SHARE, LEAST_RELATIVE_FALL
+from wordorder.comparison.statistics.curves import LAST_SHARE, LEAST_RELATIVE_FALL
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.inspection.figures import new_figure
 

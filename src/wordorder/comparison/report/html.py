@@ -33,7 +33,6 @@ from wordorder.comparison.report.differences import (
 )
 from wordorder.comparison.report.figures import FOLDER, figure_files
 from wordorder.comparison.report.numbers import MISSING, grouped, significant
-from wordorder.comparison.report.rates import rates_tried
 from wordorder.comparison.report.table import (
     OUTCOME,
     SHOWN_FIRST,
@@ -44,6 +43,7 @@ from wordorder.comparison.report.table import (
     markdown_table,
     matched,
     place_of,
+    rates_tried,
     shown_as,
 )
 from wordorder.comparison.report.verdict import verdict
@@ -83,11 +83,8 @@ SIGNS = {BETTER: "\u25b2", WORSE: "\u25bc", IDENTICAL: "="}
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write table.md and report.html into a folder.
+    """Write table.md and report.html into a folder, from the content of a results.json alone.
 
-    Args:
-        results: the content of a results.json; nothing else is read.
-        folder: where the two files go.
     Raises:
         MissingExtra: jinja2 is not installed.
         OSError: the folder cannot be written.
@@ -132,13 +129,13 @@ def rows_as_csv(results: Results) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
-    writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
+
+    def inert(value: object) -> object:
+        # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
+        return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
+
+    writer.writerows({name: inert(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
-
-
-def _inert(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
 
 
 def _content(results: Results) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Format numbers for readers: with as many digits as their spread allows."""
 
 import math
+from collections.abc import Sequence
 
 from wordorder.comparison.results_file import Aggregate
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
@@ -52,3 +53,8 @@ def steady(entry: Aggregate | None, digits: int = 4) -> str:
 def grouped(value: float | None) -> str:
     """Return a count with separated thousands."""
     return MISSING if value is None else f"{value:,.0f}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence: `a, b and c`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -51,7 +51,6 @@ def signed_ranks(differences: Sequence[float]) -> float:
 
 
 def _signed(differences: Sequence[float], *, ranks: bool) -> list[float]:
-    """Return the differences, or the ranks of their sizes with their signs."""
     sizes = [abs(value) for value in differences]
     if ranks:
         sizes = [float(rank) for rank in scipy_stats().rankdata(sizes)]
@@ -153,18 +152,15 @@ def share_of_level(arms: int, *, baseline: bool = False) -> float:
 def closed_p(
     p_values: Mapping[Pair, float], scores: Mapping[str, Mapping[int | str, float]], *, baseline: str | None = None
 ) -> dict[Pair, float]:
-    """Return the p-value of each pair corrected by the closure principle, which needs few seeds for many arms.
+    """Return the p-value of each pair corrected by the closure principle (Marcus, Peritz and Gabriel 1976).
 
-    The closure principle (Marcus, Peritz and Gabriel 1976): whatever the truth, some arms are equal among each other,
-    so it is a division of all arms into sets of equal ones. Two arms are called different where every division in
-    which they are equal is rejected: the p-value of a pair is the largest of those divisions. A false claim then needs
-    the true division to be rejected, and that has at most the probability of the level (Begun and Gabriel 1981).
-
-    A division is rejected where one of its sets is, each being tested at its share of the level: floor(s/2) parts for
-    a set of s arms. A set of two is tested by the exact test of that pair, a larger one by Friedman's statistic of the
-    ranks within each seed (Friedman 1937) against its own null distribution, which is sampled, not approximated by chi
-    square: equal arms may be exchanged on every seed. Where all arms are compared with one baseline alone, only the
-    set of the baseline and those that are equal to it is tested, at the whole level.
+    Whatever the truth, it is a division of all arms into sets of equal ones. The p-value of a pair is the largest of
+    the divisions in which the two are equal; a false claim needs the true division to be rejected (Begun and Gabriel
+    1981). A division is rejected where one of its sets is, each being tested at its share of the level: floor(s/2)
+    parts for a set of s arms. A set of two is tested by the exact test of that pair, a larger one by Friedman's
+    statistic of the ranks within each seed (Friedman 1937) against its own null distribution, which is sampled: equal
+    arms may be exchanged on every seed. With one baseline only the set of it and those that are equal to it is tested,
+    at the whole level.
 
     Holm's correction is as safe and simpler, but multiplies the smallest p-value, which an exact test of few seeds
     cannot make small, by the number of pairs: of eight arms there are 28, here there are four parts.

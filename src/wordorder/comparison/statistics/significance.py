@@ -13,35 +13,17 @@ from itertools import combinations
 
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.results_file import Claim, Comparison, Results, Row, Significance
+from wordorder.comparison.statistics import exact_tests, outcomes
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, RETRAINED, Kept, on_texts, retrained
-from wordorder.comparison.statistics.exact_tests import (
-    EXACT_PAIRS,
-    MOST_ARMS_AGAINST_A_BASELINE,
-    MOST_ARMS_OF_CLOSED_TESTING,
-    closed_p,
-    holm,
-    paired_p,
-    seeds_needed,
-    share_of_level,
-    signed_ranks,
-    smallest_p,
-    smallest_unpaired_p,
-    unpaired_p,
+from wordorder.comparison.statistics.intervals import (
+    Size,
+    paired_mean,
+    paired_median,
+    partly_paired,
+    unpaired_mean,
+    unpaired_median,
 )
-from wordorder.comparison.statistics.intervals import Size, paired_mean, paired_median, unpaired_mean, unpaired_median
-from wordorder.comparison.statistics.outcomes import (
-    BETTER,
-    IDENTICAL,
-    NO_CLAIM,
-    NOT_DISTINGUISHABLE,
-    TOO_FEW,
-    WORSE,
-    LostRuns,
-    claimed_outcome,
-)
-from wordorder.comparison.statistics.partly_paired import partly_paired
-from wordorder.comparison.statistics.scale import Rows, Scale, scale_of
-from wordorder.comparison.statistics.summary import Unit, baseline_of, by_run, repeats
+from wordorder.comparison.statistics.summary import Rows, Scale, Unit, baseline_of, by_run, repeats, scale_of
 from wordorder.tasks import TASKS
 
 LOST_RULE = (
@@ -100,9 +82,10 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
 
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
     alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
-    without a common seed are compared as independent groups, and `paired` says so. The test is `exact_tests.paired_p`
-    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_p`, or
-    by Holm's method for very many arms and for arms without common seeds.
+    without a common seed are compared as independent groups. The test is `exact_tests.paired_p` of the mean difference
+    (of ranks where the file reports medians), corrected over the family by `closed_p`, or by Holm's method for very
+    many arms and for arms without common seeds. Beside it there are `claims`; not with folds, or where medians are
+    reported.
 
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
     look of its own. Merged results are tested with the runs that there are.
@@ -110,9 +93,6 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     Where a run failed or diverged, the two arms are tested by ranks, a lost run below every other. With folds, and in
     the tests that have no ranks, lost runs are left out, and an arm is not called better than one that lost a smaller
     share: the outcome is then "no claim", and `lost` says why.
-
-    Beside this exact test there are claims under a model of the seeds, and about new texts, see `claims`; not where
-    there are folds, or where medians are reported.
 
     Args:
         results: the file.
@@ -132,11 +112,11 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     for names, pair, corrected in zip(pairs, found, p_values, strict=True):
         why = None
         if names in identical:
-            outcome = IDENTICAL
+            outcome = outcomes.IDENTICAL
         elif corrected <= scale.level + _EPSILON:
             outcome, why = _claimed(pair, lost)
         else:
-            outcome = TOO_FEW if pair.least > scale.level * share + _EPSILON else NOT_DISTINGUISHABLE
+            outcome = outcomes.TOO_FEW if pair.least > scale.level * share + _EPSILON else outcomes.NOT_DISTINGUISHABLE
         entry = Comparison(
             arm=pair.arm,
             against=pair.against,
@@ -160,7 +140,7 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
         effect=f"rank correlation of {groups[1]}" if scale.median else f"Hedges' g of {groups[0]}",
         level=scale.level,
         seeds=seeds,
-        seeds_needed=seeds_needed(scale.level + _EPSILON, share=share, paired=paired),
+        seeds_needed=exact_tests.seeds_needed(scale.level + _EPSILON, share=share, paired=paired),
     )
     sentence = tests_in_words(results, comparisons, significance)
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
@@ -186,11 +166,11 @@ def _test_in_words(comparisons: Sequence[Comparison], significance: Significance
     test, at = significance.test, f"{100 * (significance.level or 0.05):.3g}%"
     needs = f"It needs at least {significance.seeds_needed} {of}s."
     family = f"every other model against {baselines.pop()}" if len(baselines) == 1 else "all pairs of models"
-    if any(entry.outcome != TOO_FEW for entry in comparisons):
+    if any(entry.outcome != outcomes.TOO_FEW for entry in comparisons):
         corrected = f", corrected for {family} ({count}) by {significance.correction}" if count > 1 else ""
         return f"Significant: at the {at} level, by an {test}{corrected}. {needs}"
     paired = any(entry.paired for entry in comparisons)
-    least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
+    least = exact_tests.smallest_p(seeds) if paired else exact_tests.smallest_unpaired_p(seeds, seeds)
     before = f" before the correction for {family} ({count})" if count > 1 else ""
     return (
         f"{seeds} {of}{'s are' if seeds != 1 else ' is'} too few for the {test}: its p-value cannot be below "
@@ -201,7 +181,6 @@ def _test_in_words(comparisons: Sequence[Comparison], significance: Significance
 def _claims(
     results: Results, pairs: Sequence[tuple[str, str]], runs: _Runs, kept: Kept | None
 ) -> dict[str, dict[tuple[str, str], Claim]]:
-    """Return the claims by kind and pair."""
     scale, lost = runs.scale, lost_runs(results)
     if scale.median or repeats(results)[0] == "fold":
         return {}
@@ -214,15 +193,15 @@ def _claims(
     return found
 
 
-def _claimed(pair: _Pair, lost: LostRuns) -> tuple[str, str | None]:
+def _claimed(pair: _Pair, lost: outcomes.LostRuns) -> tuple[str, str | None]:
     """Return the outcome of a difference that is claimed, and why it is none after all."""
     if pair.ahead is None:  # with folds a lost run is left out, so the arm ahead must not have lost more
-        return claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
+        return outcomes.claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
     if pair.ahead * pair.size.difference > 0:
-        return (BETTER if pair.ahead > 0 else WORSE), None
+        return (outcomes.BETTER if pair.ahead > 0 else outcomes.WORSE), None
     ahead = pair.arm if pair.size.difference > 0 else pair.against
     gone, of = lost.get(ahead, (0, 0))
-    return NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
+    return outcomes.NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
 
 
 def waiting_runs(results: Results) -> int:
@@ -300,26 +279,20 @@ def _corrected(
         return "none: there is one comparison", 1.0, p_values
     folds = any(fold is not None for rows in runs.rows.values() for fold, _ in rows)
     scores = {arm: runs.scale.scores(own) if folds else runs.lost_last(arm) for arm, own in runs.rows.items()}
-    # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
-    if (
-        len(scores) > (MOST_ARMS_OF_CLOSED_TESTING if baseline is None else MOST_ARMS_AGAINST_A_BASELINE)
-        or not all(pair.paired for pair in found)
-        or _share_too_few(found, scores)
-    ):
-        return "Holm's method", 1 / len(found), holm(p_values)
-    corrected = closed_p(dict(zip(pairs, p_values, strict=True)), scores, baseline=baseline)
-    share = share_of_level(len(scores), baseline=baseline is not None)
-    return "closed testing", share, [corrected[pair] for pair in pairs]
-
-
-def _share_too_few(found: Sequence[_Pair], scores: Mapping[str, Mapping[int | str, float]]) -> bool:
-    """Tell whether all arms together share too few seeds for a significant ranking, while pairs share more.
-
-    An arm that lost nearly all its seeds must not take the others' claims along.
-    """
     units = [own.keys() for own in scores.values()]
     common = len(set(units[0]).intersection(*units))
-    return common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
+    # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them. An arm that
+    # lost nearly all its seeds must not take the claims of pairs along that share more.
+    if (
+        len(scores)
+        > (exact_tests.MOST_ARMS_OF_CLOSED_TESTING if baseline is None else exact_tests.MOST_ARMS_AGAINST_A_BASELINE)
+        or not all(pair.paired for pair in found)
+        or common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
+    ):
+        return "Holm's method", 1 / len(found), exact_tests.holm(p_values)
+    corrected = exact_tests.closed_p(dict(zip(pairs, p_values, strict=True)), scores, baseline=baseline)
+    share = exact_tests.share_of_level(len(scores), baseline=baseline is not None)
+    return "closed testing", share, [corrected[pair] for pair in pairs]
 
 
 def _compared(arm: str, against: str, runs: _Runs) -> _Pair:
@@ -348,14 +321,17 @@ def _of_pairs(arm: str, against: str, shared: Sequence[Unit], runs: _Runs) -> tu
         size, p, least = partly_paired(differences, alone, theirs_alone, scale.confidence)
         return size, p, least, n + min(len(alone), len(theirs_alone))
     size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
-    return size, paired_p(differences, ranks=scale.median), smallest_p(n), n
+    return size, exact_tests.paired_p(differences, ranks=scale.median), exact_tests.smallest_p(n), n
 
 
 def _of_groups(one: Rows, other: Rows, scale: Scale) -> tuple[Size, float, float, int]:
     """Return the same of two independent groups; the number is that of the smaller one."""
     first, second = (list(scale.scores(rows).values()) for rows in (one, other))
     size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
-    p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
+    p, least = (
+        exact_tests.unpaired_p(first, second, ranks=scale.median),
+        exact_tests.smallest_unpaired_p(len(first), len(second)),
+    )
     return size, p, least, min(len(first), len(second))
 
 
@@ -368,20 +344,24 @@ def _with_lost_last(arm: str, against: str, runs: _Runs, *, paired: bool) -> tup
     if not paired:
         one, other = list(mine.values()), list(theirs.values())
         wins = float(sum((a > b) - (a < b) for a in one for b in other))
-        least = smallest_unpaired_p(len(one), len(other))
-        return wins, unpaired_p(one, other, ranks=True), least, min(len(one), len(other))
+        least = exact_tests.smallest_unpaired_p(len(one), len(other))
+        return wins, exact_tests.unpaired_p(one, other, ranks=True), least, min(len(one), len(other))
     both = [(mine[unit], theirs[unit]) for unit in mine if unit in theirs]
     differences = [0.0 if a == b else a - b for a, b in both]  # of two lost runs none is better
-    return signed_ranks(differences), paired_p(differences, ranks=True), smallest_p(len(both)), len(both)
+    return (
+        exact_tests.signed_ranks(differences),
+        exact_tests.paired_p(differences, ranks=True),
+        exact_tests.smallest_p(len(both)),
+        len(both),
+    )
 
 
 def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
-    what = f"{'log ' if scale.logarithmic else ''}{scale.quality.name}"
-    exact = "exact" if seeds <= EXACT_PAIRS else "all but exact (random exchanges)"
+    exact = "exact" if seeds <= exact_tests.EXACT_PAIRS else "all but exact (random exchanges)"
     if not paired:
         whose = f"without a {of} in common" if scale.paired else "as independent groups"
-        return f"{exact} permutation test of {what} between arms {whose}"
-    return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
+        return f"{exact} permutation test of {scale.measure} between arms {whose}"
+    return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {scale.measure} paired by {of}"
 
 
 def _without_number(results: Results) -> str:
