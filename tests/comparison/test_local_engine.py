@@ -19,7 +19,9 @@ from wordorder.comparison.engines.local import (
     execute,
     placements,
 )
+from wordorder.comparison.results_file import Significance
 from wordorder.comparison.runs import Run
+from wordorder.comparison.statistics.significance import Conclusions
 from wordorder.errors import Stopped
 
 
@@ -27,7 +29,8 @@ from wordorder.errors import Stopped
 def quick(monkeypatch):
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
-    monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results, kept: {})
+    untested = Conclusions(comparisons=(), significance=Significance())
+    monkeypatch.setattr("wordorder.comparison.results.compare_arms", lambda results, kept: untested)
 
 
 JOB = Job(pipeline=STAND_IN, statistics={None: {}})

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from wordorder.cost import GPUs
     from wordorder.training import Recipe
 
-CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
-"""Both names that transformers has had for gradient checkpointing."""
-
 
 def costs_of(recipe: Recipe, gpus: GPUs) -> tuple[list[dict[str, Any]], MatchedBudget | None]:
     """Count every arm of a recipe, or its one model, with the sizes that compare.match and compare.history give it.
@@ -81,7 +78,8 @@ def _on_gpus(recipe: Recipe, counted: dict[str, Any], gpus: GPUs) -> dict[str, A
     from wordorder.cost import activation_bytes
 
     training, pieces = recipe.training, recipe.segments_per_step
-    half, checkpointing = bool(training.get("bf16") or training.get("fp16")), any(map(training.get, CHECKPOINTING))
+    half = bool(training.get("bf16") or training.get("fp16"))
+    checkpointing = bool(training.get("gradient_checkpointing") or training.get("activation_checkpointing"))
     rows = int(training["per_device_train_batch_size"])
     estimated = activation_bytes(
         _counted_config(recipe)[0],

@@ -84,9 +84,7 @@ class Cell(_Written):
     low: float | None
     high: float | None
     rank: float
-    """See `statistics.aggregate.ranks`."""
     normalised: float
-    """Mean of the normalised scores."""
     relative_fall: float | None
     """Fall of the validation loss over the last tenth of the steps, as a share of it; None without a curve."""
     still_falling: bool | None
@@ -136,7 +134,6 @@ class DecisionTable(_Written):
     title: str
     arms: tuple[str, ...]
     left_out: tuple[str, ...]
-    """Arms that some files lack."""
     group_by: str | None
     confidence: float
     replicates: int
@@ -233,7 +230,6 @@ def make_decision_table(
 
 
 def _arms(files: Sequence[Path], read: Sequence[Results], *, common: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the arms of the table, in the order of the first file, and those left out."""
     every = list(dict.fromkeys(arm.name for results in read for arm in results.arms))
     own = [{arm.name for arm in results.arms} for results in read]
     shared = tuple(name for name in every if all(name in names for names in own))
@@ -301,11 +297,9 @@ def _task(path: Path, results: Results, group: str | None, name: str, arms: Sequ
 
 
 def _anchors(results: Results, quality: Metric) -> tuple[tuple[float, float] | None, str]:
-    """Return the scores that become 0 and 1, and what they are.
+    """Return the scores that become 0 and 1, fixed ones where there are such, and what they are.
 
-    Fixed ones where there are such, so that no number changes with the arms that are compared: of perplexity, on the
-    logarithmic scale of the tests, guessing all tokens of the vocabulary alike and knowing every token; of accuracy and
-    other shares 0 and 1, as they are, since a results file does not say how often guessing is right.
+    A perplexity's are guessing all tokens of the vocabulary alike and knowing every token, on the logarithmic scale.
     """
     if quality.key == PERPLEXITY.key:
         size = results.data.get("vocab_size")
@@ -372,7 +366,6 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
 
 
 def _score(goodness: float, quality: Metric) -> float:
-    """Return the metric's value for one on the scale of the tests."""
     if quality.higher_is_better:
         return goodness
     return math.exp(-goodness) if quality.key == PERPLEXITY.key else -goodness

@@ -32,7 +32,6 @@ def _is_generated(results: Results) -> bool:
 
 
 def _usual(task: str, *, generated: bool) -> Metric:
-    """Return the headline metric of a task where the recipe names none."""
     return TASKS[task].headline_of(generated) if task in TASKS else PERPLEXITY
 
 

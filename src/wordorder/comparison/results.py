@@ -25,7 +25,6 @@ from wordorder.comparison.runs import (
     scores_of,
     validation_score,
 )
-from wordorder.comparison.statistics.claims import Kept
 from wordorder.comparison.statistics.curves import steps_to_loss
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.summary import summarise
@@ -39,10 +38,6 @@ from wordorder.training.runs.unit_scores import UnitScores, read_unit_scores
 if TYPE_CHECKING:
     from wordorder.comparison.engines.store import Store
     from wordorder.training import CompareConfig, Recipe
-
-
-VALIDATION_ONLY = "validation-only"
-"""Protocol where there is no test split: validation chooses the checkpoint and is the score."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +90,7 @@ class Record:
     @property
     def protocol(self) -> str:
         """The protocol of the scores: one of data.protocol, or "validation-only" where there is no test split."""
-        return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
+        return self.recipe.data.protocol if self.split == "test" else "validation-only"
 
     def counted(self, metrics: Metrics) -> list[Run]:
         """Return the runs that count: of a grid those of each arm's best rate."""
@@ -173,7 +168,10 @@ def results_of(record: Record, metrics: Metrics) -> results_file.Results:
     }
     results = _finite(made.having(**{key: value for key, value in optional.items() if value}))
     kept = {} if waiting else _unit_scores(finished)
-    return _finite(results.having(**conclusions(results, kept)))
+    tested, steps = compare_arms(results, kept), steps_to_loss(results)
+    return _finite(
+        results.having(comparisons=tested.comparisons, significance=tested.significance, steps_to_loss=steps)
+    )
 
 
 def _unit_scores(runs: Sequence[Run]) -> dict[str, dict[int, UnitScores]]:
@@ -270,7 +268,6 @@ def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
 
 
 def _own_rate(run: Run) -> dict[str, Any]:
-    """Return the multiple of the learning rate that the encoding has, where the recipe or the tuning says one."""
     factor = run.recipe.training.get("encoding_learning_rate")
     return {} if factor is None else {"encoding_learning_rate": factor}
 
@@ -282,16 +279,6 @@ def _fold(run: Run) -> dict[str, int]:
 def _finite(results: results_file.Results) -> results_file.Results:
     """Return results whose numbers that are none, such as the loss of a run that diverged, are None."""
     return results_file.Results.model_validate(finite(results.as_json()))
-
-
-def conclusions(results: results_file.Results, kept: Kept | None = None) -> dict[str, object]:
-    """Return the conclusions from the rows of a results file by key; `kept` is that of `compare_arms`."""
-    tested = compare_arms(results, kept)
-    return {
-        "comparisons": tested.comparisons,
-        "significance": tested.significance,
-        "steps_to_loss": steps_to_loss(results),
-    }
 
 
 def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, results_file.ProbeResult]:
@@ -323,7 +310,6 @@ def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Json]]:
 
 
 def _environments(finished: Sequence[Run]) -> list[Json]:
-    """Return the environments of the runs, in their order; runs without one are left out."""
     found: list[Json] = []
     for path in [run.folder / ENVIRONMENT for run in finished]:
         if path.is_file():

@@ -1,9 +1,8 @@
 """The types of results.json, and how a file is read.
 
-The file is written by this package and never by hand, so a key that is not known here is no misspelling: a later
-version wrote it, or a script that published the file. It is kept, and written again in its place. What is known has a
-strict type, and a file of a later `SCHEMA`, in which a known key may mean something else, is refused. A key with a
-default is one that files of earlier versions, or published ones, lack.
+A key that is not known here is no misspelling: a later version wrote it, or a script that published the file. It is
+kept, and written again in its place. What is known has a strict type, and a file of a later `SCHEMA`, in which a known
+key may mean something else, is refused. A key with a default is one that files of earlier versions lack.
 """
 
 from __future__ import annotations
@@ -244,7 +243,6 @@ class Claim(Tested):
 
     method: str
     measure: str
-    """Measure that is compared, such as "log perplexity"."""
     seeds: int
     """Number of seeds of the arm that has fewer."""
     unit: str | None = None
@@ -487,14 +485,14 @@ _ATTRIBUTES = {"schema": "version"}
 """Keys whose attribute has another name: pydantic has a `schema` of its own."""
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path | str) -> Results:
     """Read a results.json.
 
     Raises:
         BadInput: it cannot be read, is of a later version, or is no results file; one line per fault.
     """
     try:
-        content: object = read_json(path)
+        content: object = read_json(Path(path))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read: {one_line(error)}") from None
     return parse_results(content, name=str(path))

@@ -211,11 +211,7 @@ def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
 
 
 def trial_scores(runs: Iterable[Run], metrics: Metrics, metric: str) -> dict[str, dict[Rates, dict[int, Score | None]]]:
-    """Return by arm the scores of trials that have ended; see `tuning.Scores`.
-
-    Args:
-        runs: trials that are finished, or failed.
-    """
+    """Return by arm the scores of trials that are finished, or failed; see `Scores`."""
     sign = 1 if lower_is_better(metric) else -1
     found: dict[str, dict[Rates, dict[int, Score | None]]] = {}
     for run in runs:
@@ -246,9 +242,8 @@ def scores_by_rate(runs: Iterable[Run], metrics: Metrics, metric: str) -> GridSc
 def best_rates(scores: GridScores, metric: str) -> dict[str, float]:
     """Return each arm's rate: of those with the most finished seeds, the one with the best median, as TUPE for GLUE.
 
-    A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.
-    Ke et al. 2021, https://arxiv.org/abs/2006.15595, Appendix B. Where the rate is chosen on the split that is
-    reported, as there, the result is optimistic: the best of several tries, which no other data confirms.
+    Of equals the smaller one. Ke et al. 2021, https://arxiv.org/abs/2006.15595, Appendix B. Where the rate is chosen on
+    the split that is reported, as there, the result is optimistic.
     """
     sign = 1 if lower_is_better(metric) else -1
 
@@ -307,10 +302,9 @@ class Search:
     """The search for the rates of one arm: a grid that is halved from seed to seed, and extended at its edges.
 
     On the first tuning seed all rates are tried, on each further one the better half of those that are left, by the
-    median over the seeds so far (successive halving, Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943,
-    over seeds instead of steps: shorter trials would choose rates that are fast at first). Where the best rates stand
-    at an edge of the grid, the next values beyond, in the ratio of the last two, are tried on all tuning seeds; at most
-    `extend` times.
+    median over the seeds so far (successive halving, Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943).
+    Where the best rates stand at an edge of the grid, the next values beyond, in the ratio of the last two, are tried
+    on all tuning seeds; at most `extend` times.
     """
 
     rates: tuple[float, ...]
@@ -352,11 +346,7 @@ def best_of(scores: Scores) -> Rates | None:
 def rank(scores: Iterable[Score | None]) -> tuple[int, float, float]:
     """Return the key by which rates are sorted, best first: seeds with a score, then their median, then the loss's.
 
-    Rates that a seed could not be trained with lose against those that trained them all; those that were left out
-    after the first seeds lose against those that went on.
-
-    Args:
-        scores: those of the seeds; None for a training that failed.
+    Rates that a seed could not be trained with, and those left out after the first seeds, lose against the others.
     """
     values = [value for value in scores if value is not None]
     if not values:

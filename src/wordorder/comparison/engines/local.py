@@ -162,8 +162,8 @@ class InThisProcess(Executor):
 class LocalEngine:
     """Trains one run after the other in this process, or several at once in worker processes, one for each place.
 
-    One executor per process rather than one for all: when the system kills a process, the run that it worked on is
-    known and is the only one that is lost.
+    An executor per process: when the system kills one, the run that it worked on is known and the only one that is
+    lost.
     """
 
     def __init__(self, job: Job, *, places: Sequence[Mapping[str, str]]) -> None:

@@ -203,5 +203,4 @@ def seen(folder: Path) -> Seen:
 
 
 def _order(name: PurePosixPath) -> tuple[int, str]:
-    """Return the key that sorts files in the order in which they are copied."""
     return {METRICS: 2, MANIFEST: 1}.get(name.name, 0), str(name)

@@ -191,10 +191,7 @@ def _budget_faults(rows: Sequence[Row], budget: MatchedBudget | None) -> list[st
 
 
 def _step_faults(rows: Sequence[Row]) -> list[str]:
-    """Return a fault for each run whose number of steps differs from that of its fold's first run.
-
-    A digest of the batches says nothing of what a longer run was fed after the shorter one ended.
-    """
+    """Return a fault for each run of other steps than its fold's first; batch digests say nothing of longer runs."""
     steps: dict[int | None, int] = {}
     return [
         f"{_run(row)}: was trained for {row.steps:,} steps, and others for {steps[row.fold]:,}; its folder "
@@ -205,7 +202,6 @@ def _step_faults(rows: Sequence[Row]) -> list[str]:
 
 
 def _batch_faults(rows: Sequence[Row], baseline: str | None) -> list[str]:
-    """Compare the batches of all arms of one seed and fold with those of the baseline, or of the first arm."""
     faults: list[str] = []
     for place in dict.fromkeys((row.seed, row.fold) for row in rows):
         fed = [(row, row.batches) for row in rows if (row.seed, row.fold) == place and row.batches]
@@ -245,13 +241,9 @@ def _sentence(compare: CompareConfig, entries: Mapping[str, ArmBudget]) -> str:
 def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float) -> tuple[dict[str, int], float]:
     """Return widths with which a network has the target cost, and its cost; they may be too far from it still.
 
-    First the width inside the layers (of the feed-forward networks; a convolution's filters; the recurrent state),
-    from a quarter to four times what it is; where that is not enough the width of the whole model, the other keeping
-    its proportion, and then again the inner one. Nothing changes where the network agrees already within half the
-    tolerance.
-
-    Returns:
-        Name of [model] -> value, empty where nothing has to change; the cost with these widths.
+    First the width inside the layers (of the feed-forward networks; a convolution's filters; the recurrent state), from
+    a quarter to four times what it is; where that is not enough the width of the whole model, the other in proportion,
+    and then again the inner one. Nothing changes where the network agrees already within half the tolerance.
     """
     known: dict[tuple[tuple[str, int], ...], float] = {}
     hidden = int(recipe.model["hidden_size"])
@@ -299,7 +291,6 @@ def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float)
 
 
 def _fit_hidden(count: Callable[[int], float], hidden: int, heads: int, target: float, *, larger: bool) -> int:
-    """Return the model width nearest to the target cost, of those that the encoding can take."""
     step = _step(count, hidden, heads, larger=larger)
     if larger:
         return hidden + step * nearest(lambda n: count(hidden + step * n), 0, (MOST - 1) * hidden // step, target)
@@ -310,7 +301,6 @@ def _fit_hidden(count: Callable[[int], float], hidden: int, heads: int, target: 
 
 
 def _step(count: Callable[[int], float], hidden: int, heads: int, *, larger: bool) -> int:
-    """Return the number of channels by which the model's width can change."""
     fault = BadInput(f"model.hidden_size {hidden} cannot become smaller")
     for step in (times * heads for times in _STEPS):
         width = hidden + step if larger else hidden - step

@@ -15,21 +15,7 @@ import numpy as np
 import torch
 
 from wordorder.comparison.probes import probe
-from wordorder.comparison.probes.texts import (
-    Ids,
-    Losses,
-    Window,
-    accuracy,
-    blocks,
-    causal_windows,
-    enclosed,
-    losses_at,
-    masked_block,
-    mean_loss,
-    new_tokens,
-    text_of,
-    token_losses,
-)
+from wordorder.comparison.probes import texts as reading
 from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
@@ -83,7 +69,6 @@ class Extrapolation(probe.Probe):
 
 
 def _readable(trained: probe.Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
-    """Return the factors, in order, that the model's position table allows, and notes on the others."""
     from wordorder.models import check_length  # loads transformers, which reading results does not need
 
     assert trained.recipe.data.length is not None  # reading a recipe fills it in
@@ -106,7 +91,6 @@ def _up_to(found: Sequence[int], error: BadInput, otherwise: str) -> list[str]:
 
 
 def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], list[str]]:
-    """Return the factors that the text allows, and notes on the others."""
     factors = [factor for factor in sorted(options.factors) if factor * unit <= there]
     notes: list[str] = []
     if len(factors) < len(options.factors):
@@ -120,31 +104,28 @@ def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], l
 
 
 def _language(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
-    """Measure a language model on one text in windows of every length.
-
-    Of a masked one the masked tokens and their replacements are the same at every length.
-    """
+    """Measure a language model on one text in windows of every length, the masked tokens being the same at each."""
     masks = trained.task.masks_tokens
     if not masks and has_memory(trained.model.config):
         return _with_memory(options, trained)
     readable, notes = _readable(trained, options.factors)
-    text, unit = text_of(trained), new_tokens(trained)
+    text, unit = reading.text_of(trained), reading.new_tokens(trained)
     factors, left_out = _usable(options, unit, len(text))
-    whole = blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
-    masked = [masked_block(trained, block, unit, number) for number, block in enumerate(whole)] if masks else []
+    whole = reading.blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
+    masked = [reading.masked_block(trained, block, unit, number) for number, block in enumerate(whole)] if masks else []
 
-    def windows(length: int) -> list[Window]:
+    def windows(length: int) -> list[reading.Window]:
         if not masks:
-            return [window for block in whole for window in causal_windows(trained, block, length)]
+            return [window for block in whole for window in reading.causal_windows(trained, block, length)]
         return [
-            enclosed(trained, seen[start : start + length], labels[start : start + length])
+            reading.enclosed(trained, seen[start : start + length], labels[start : start + length])
             for seen, labels in masked
             for start in range(0, len(seen), length)
         ]
 
     rows: list[probe.Row] = []
     for factor in (1, *(factor for factor in factors if factor in readable)):
-        losses = token_losses(trained, windows(factor * unit))
+        losses = reading.token_losses(trained, windows(factor * unit))
         x = factor * int(trained.recipe.data.length or 0)
         rows.append(_perplexity(x, ALL, losses))
         beyond = [window[masks + unit :] for window in losses]  # after [CLS]
@@ -153,22 +134,19 @@ def _language(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
     return probe.Measured(rows=rows, notes=[*left_out, *notes])
 
 
-def _perplexity(x: int, group: str, losses: Sequence[Losses]) -> probe.Row:
-    loss = mean_loss(losses)
+def _perplexity(x: int, group: str, losses: Sequence[reading.Losses]) -> probe.Row:
+    loss = reading.mean_loss(losses)
     count = int(sum(np.isfinite(window).sum() for window in losses))
     return {"x": x, "value": math.exp(min(loss, 700.0)), "group": group, "loss": loss, "tokens": count}
 
 
 def _with_memory(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
-    """Measure a model with a memory: segments stay as in training, and segment and memory together are multiplied.
-
-    That is how Transformer-XL is evaluated with a longer memory than it was trained with.
-    """
+    """Measure a model with a memory: segments stay as in training, segment and memory together are multiplied."""
     segment, slots = trained.recipe.segment_length, int(trained.model.config.memory_length)
     reach = segment + slots
-    text = text_of(trained)
+    text = reading.text_of(trained)
     factors, notes = _usable(options, reach, len(text))
-    whole = blocks(text, factors[-1] * reach, options.tokens)
+    whole = reading.blocks(text, factors[-1] * reach, options.tokens)
     rows: list[probe.Row] = []
     for number, factor in enumerate((1, *factors)):
         try:
@@ -182,10 +160,12 @@ def _with_memory(options: Extrapolation, trained: probe.Trained) -> probe.Measur
     return probe.Measured(rows=rows, notes=notes)
 
 
-def _read_on(trained: probe.Trained, model: Any, whole: list[Ids], segment: int) -> list[Losses]:
+def _read_on(trained: probe.Trained, model: Any, whole: list[reading.Ids], segment: int) -> list[reading.Losses]:
     """Read every piece of text segment by segment, with a memory that is empty before the piece."""
-    rows = np.stack([np.stack(causal_windows(trained, block, len(block))[0]) for block in whole])  # (pieces, 2, T)
-    losses: list[Losses] = []
+    rows = np.stack(
+        [np.stack(reading.causal_windows(trained, block, len(block))[0]) for block in whole]
+    )  # (pieces, 2, T)
+    losses: list[reading.Losses] = []
     # eight pieces beside each other: their memory is what grows with the length
     for few in (rows[first : first + 8] for first in range(0, len(rows), 8)):
         carried = CarriedMemory()
@@ -193,13 +173,13 @@ def _read_on(trained: probe.Trained, model: Any, whole: list[Ids], segment: int)
             read, labels = torch.as_tensor(few[:, :, start : start + segment]).to(trained.device).unbind(1)
             output = model(**carried.put_in({"input_ids": read}))
             carried.take(output)
-            losses.append(losses_at(output.logits, labels))
+            losses.append(reading.losses_at(output.logits, labels))
     return [piece.reshape(-1) for piece in losses]
 
 
 def _classified(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
     """Measure a classifier on texts longer than in training, each read up to a length; always the same texts."""
-    length, unit = int(trained.recipe.data.length or 0), new_tokens(trained)
+    length, unit = int(trained.recipe.data.length or 0), reading.new_tokens(trained)
     documents = trained.prepared.reported
     examples: LabelledExamples = trained.examples
     assert documents is not None
@@ -226,7 +206,7 @@ def _classified(options: Extrapolation, trained: probe.Trained) -> probe.Measure
     for factor in (factor for factor in factors if factor in (1, *readable)):
         read = [np.asarray(documents.tokens(owner)[: factor * unit], np.int64) for owner, _ in chosen]
         if trained.prepared.tokenizer.num_special_tokens_to_add(pair=False):
-            read = [enclosed(trained, ids, ids)[0] for ids in read]
-        value = accuracy(trained, read, [label for _, label in chosen])
+            read = [reading.enclosed(trained, ids, ids)[0] for ids in read]
+        value = reading.accuracy(trained, read, [label for _, label in chosen])
         rows.append({"x": factor * length, "value": value, "texts": len(chosen)})
     return probe.Measured(rows=rows, notes=[*notes, *table])

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 AXES = tuple(field.name for field in fields(Axes))
-"""Names of the axes in a probe's file."""
 
 KILLED = "its process ended before it was measured (killed when memory ran out, or by hand)"
 
@@ -129,9 +128,6 @@ def measure_probes(
     """Measure a trained model with every probe that has no valid file yet.
 
     Whatever goes wrong is written into the probe's file, so that it loses neither the run nor the other probes.
-
-    Raises:
-        Stopped: by a signal; the probe at work begins anew next time.
     """
     wanted = {name: given for name, given in options.items() if not is_measured(run_folder, name, given)}
     if not wanted:

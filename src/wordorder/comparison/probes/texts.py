@@ -107,11 +107,7 @@ def losses_at(logits_BTV: torch.Tensor, labels_BT: torch.Tensor) -> Losses:
 
 
 def batches(trained: Trained, rows: Sequence[Ids]) -> Iterator[tuple[list[int], dict[str, Any]]]:
-    """Yield the numbers of the rows of each batch, shortest first, and the batch on the model's device.
-
-    A batch has about the same number of tokens whatever its length, so that memory does not grow with the number of
-    rows; only what attention keeps grows with the length itself.
-    """
+    """Yield batches of about as many tokens each, shortest rows first: the numbers of their rows, and the batch."""
     padding = _special(trained, "pad")
     most = max(1, min(TOKENS_PER_BATCH, LOGITS_PER_BATCH // int(trained.model.config.vocab_size)))
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))

@@ -30,7 +30,6 @@ class Front:
     behind: tuple[tuple[str, str], ...]
     """(arm, the best arm that is no worse in both and better in one), in the order given."""
     unknown: tuple[str, ...] = ()
-    """Arms without a cost or a quality."""
 
     @property
     def words(self) -> str:

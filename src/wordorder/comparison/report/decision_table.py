@@ -66,7 +66,6 @@ def is_claimed(table: DecisionTable, p: float) -> bool:
 
 
 def _differences(pairs: Sequence[Improvement], claimed: Sequence[bool]) -> str:
-    """Return from which arms the first of all pairs differs, in words."""
     kinds: dict[str, list[str]] = {"better than": [], "worse than": [], "not significantly different from": []}
     for pair, different in zip(pairs, claimed, strict=True):
         direction = "better than" if pair.probability.value > 0.5 else "worse than"
@@ -242,7 +241,6 @@ def _dots(
     label: str,
     line: float | None,
 ) -> Any:
-    """Draw a dot with two intervals for each arm, the best of the first group at the top."""
     styles = drawn_styles(styles_of(table.arms))
     ordered = [score.arm for score in table.groups[0].arms]
     names = [arm for arm in ordered if any(estimate(group, arm) for group in table.groups)]

@@ -7,7 +7,7 @@ the metric, so that a lower perplexity has a negative difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -76,7 +76,6 @@ def unit_of(results: Results) -> Unit:
 
 
 def _first_digit(value: float) -> int:
-    """Return the number of decimals up to the first digit of a positive number."""
     return -math.floor(math.log10(value))
 
 
@@ -178,8 +177,6 @@ def _rounded(value: float, places: int, sign: str = "") -> str:
 
 _FEW = 100
 """Units below which one-sided extremes make false positives on new texts clearly more frequent than the level says."""
-Named = Sequence[tuple[str, Claim]]
-"""Models in words, each with a test of the best one against it."""
 
 
 def p_in_words(entry: Claim | Comparison) -> str:
@@ -239,7 +236,7 @@ def on_texts_in_words(
 
 
 def _standing(claims: Mapping[str, Claim], confidence: float, direction: Callable[[str], str]) -> str:
-    def having(outcome: str) -> Named:
+    def having(outcome: str) -> list[tuple[str, Claim]]:
         return [(arm, claim) for arm, claim in claims.items() if claim.outcome == outcome]
 
     parts: list[str] = []

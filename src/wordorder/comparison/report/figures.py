@@ -20,18 +20,13 @@ from wordorder.inspection.figures import log_scale, new_figure
 __all__ = ["COSTS", "draw_costs", "write_figures"]
 
 FOLDER = "figures"
-"""Folder of the figures, beside results.json."""
 
 Style = Callable[[str], Mapping[str, Any]]
 """Function from an arm's name to its color, marker, linestyle and label for matplotlib."""
 
 
 def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
-    """Return the title of each figure -> the names of its files, in the order of the report, without drawing them.
-
-    Differences need comparisons, curves need arms that were evaluated more than once, costs two arms with results,
-    a map an arm that has some.
-    """
+    """Return the title of each figure -> the names of its files, in the order of the report, without drawing them."""
     stems: dict[str, str] = {}
     if results.comparisons:
         stems["Differences"] = "differences"
@@ -154,7 +149,6 @@ def _curves(results: Results, style: Style) -> Any:
 
 
 def _line(area: Any, xs: Sequence[Any], means: Sequence[float], around: Sequence[float] | None, style: Any) -> None:
-    """Draw a line, with a band of one standard deviation if it is known."""
     area.plot(xs, means, linewidth=1.6, **style)
     if around is not None:
         low, high = ([m + sign * s for m, s in zip(means, around, strict=True)] for sign in (-1, 1))

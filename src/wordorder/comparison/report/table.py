@@ -28,8 +28,6 @@ from wordorder.streams import printable
 from wordorder.tasks import Metric
 from wordorder.training.recipe.pretrained import ARM
 
-MEBIBYTE = 2**20
-
 OUTCOME = "outcome"
 """Key of the column that holds each arm's difference from the baseline."""
 
@@ -90,7 +88,7 @@ def columns(results: Results) -> list[Column]:
             key="peak_memory_bytes",
             title="Peak memory (MiB)",
             value=lambda summary, _: _mean(summary, "peak_memory_bytes"),
-            text=lambda summary, _: grouped(_mean(summary, "peak_memory_bytes", MEBIBYTE)),
+            text=lambda summary, _: grouped(_mean(summary, "peak_memory_bytes", 2**20)),
         ),
         _of_arm("learning_rate", "Learning rate", lambda arm: arm.learning_rate, _rate),
         *([own_rate] if any(arm.encoding_learning_rate is not None for arm in results.arms) else []),
@@ -371,7 +369,6 @@ class RatesTried:
     rates: tuple[str, ...]
     rows: tuple[RatesOfArm, ...]
     meaning: str
-    """Explanation of the numbers, for the caption."""
 
 
 _Tried = Mapping[str, Mapping[Rates, tuple[float | None, int]]]

@@ -60,8 +60,8 @@ class Verdict:
     """Results of the tests on new texts, a sentence for each kind that the data allow."""
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Models over which no advantage of the best is significant by an exact test: not significant, identical, not
-    tested, too few seeds, or more runs lost."""
+    """Models over which no advantage of the best is significant, by Welch's test where seeds are too few for an exact
+    one: not significant, identical, not tested, too few seeds, or more runs lost."""
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -100,31 +100,6 @@ class _Measure:
         if measure == self.quality.name:
             return self.side
         return "above" if measure == ACCURACY.name else "below"
-
-    def overlap(self, one: Summary, other: Summary) -> bool:
-        (low, high), (other_low, other_high) = (
-            summary.spread(entry.columns[self.quality.key], self.statistic) or (0.0, 0.0) for entry in (one, other)
-        )
-        return low <= other_high and other_low <= high
-
-    def clear(self, best: Summary, other: Summary) -> bool:
-        """Tell whether two means differ by more than the larger standard deviation, where there is one.
-
-        A median is taken as it is: one bad seed, which it does not follow, widens the standard deviation.
-        """
-        if self.statistic == "median":
-            return True
-        spreads = [entry.columns[self.quality.key].std or 0.0 for entry in (best, other)]
-        return abs((self.value(best) or 0.0) - (self.value(other) or 0.0)) > max(spreads)
-
-    def gap(self, best: Summary, other: Summary) -> str:
-        """Return how far the best model is from another in the table: in percent for perplexities."""
-        here, there = self.value(best) or 0.0, self.value(other) or 0.0
-        if here == there:
-            return f"the same as {other.arm}"
-        if self.quality.key == "perplexity" and here > 0:
-            return f"{in_percent(100 * (1 - here / there))} below {other.arm}"
-        return f"{significant(abs(here - there), 2)} {self.side} {other.arm}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +195,7 @@ def verdict(results: Results) -> Verdict:
         evidence=" ".join(part for part in evidence if part),
         claims=on_texts_in_words(name, exact, measure.confidence, measure.direction),
         best=name,
-        ties=tuple(entry.arm for entry in others if entry.arm not in exact or exact[entry.arm].outcome != BETTER),
+        ties=tuple(entry.arm for entry in others if judged.outcome(entry) != BETTER),
     )
 
 
@@ -235,8 +210,7 @@ def tests_of(results: Results) -> Conclusions:
 def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered: bool) -> str:
     """Return the first sentence: "is best" only where the runner-up is not known to be about as good.
 
-    Nor is an untested model called so that lost a larger share of its runs than the runner-up, or that is ahead of it
-    by no more than a standard deviation over the seeds.
+    Nor is an untested model called so that lost a larger share of its runs, or is ahead by no more than a deviation.
     """
     best, measure, runner_up = judged.best, judged.measure, judged.others[0]
     equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
@@ -246,7 +220,11 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered
         gaps, equal = [_gap(judged, runner_up)], [runner_up]
     gaps += [_gap(judged, entry) for entry in judged.others if entry.arm == baseline and entry not in equal]
     outcome = judged.outcome(runner_up)
-    leads = outcome == BETTER or (outcome == TOO_FEW and not flattered and measure.clear(best, runner_up))
+    spreads = [entry.columns[measure.quality.key].std or 0.0 for entry in (best, runner_up)]
+    # a median is taken as it is: one bad seed, which it does not follow, widens the standard deviation
+    apart = abs((measure.value(best) or 0.0) - (measure.value(runner_up) or 0.0)) > max(spreads)
+    clear = not flattered and (apart or measure.statistic == "median")
+    leads = outcome == BETTER or (outcome == TOO_FEW and clear)
     if leads and measure.value(best) != measure.value(runner_up):
         median = "median " * (measure.statistic == "median")
         return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."
@@ -267,11 +245,15 @@ def _gap(judged: _Judged, entry: Summary) -> str:
         lost = f", which counts lost runs: {found.lost}" if found is not None and found.lost else ""
         return f"not significantly {measure.side} {score}{lost}"
     untested = " (not tested)" if outcome is None and judged.exact else ""
-    return f"{measure.gap(judged.best, entry)}{untested}"
+    here, there = measure.value(judged.best) or 0.0, measure.value(entry) or 0.0
+    if here == there:
+        return f"the same as {entry.arm}{untested}"
+    if measure.quality.key == "perplexity" and here > 0:
+        return f"{in_percent(100 * (1 - here / there))} below {entry.arm}{untested}"
+    return f"{significant(abs(here - there), 2)} {measure.side} {entry.arm}{untested}"
 
 
 def _status(judged: _Judged, conclusions: Conclusions) -> str:
-    """Return which models the best one is significantly better than, or why that was not tested."""
     seeds, needed = judged.seeds, conclusions.significance.seeds_needed
     of, s = judged.of, "s" * (judged.seeds != 1)
     more = f"a distribution-free test needs {needed}"
@@ -337,7 +319,6 @@ def unequal_sizes(results: Results, best: str) -> str:
 
 
 def _numbers(judged: _Judged, unit: Unit) -> str:
-    """Return the best model against the next one with its interval, and the p-values against all others."""
     measure, best, nearest = judged.measure, judged.best, judged.others[0]
     shown = f"{best.arm} {measure.text(best)}, {nearest.arm} {measure.text(nearest)}"
     if "±" in shown:
@@ -370,7 +351,6 @@ def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
 
 
 def _description(judged: _Judged) -> str:
-    """Return a description of the ranges for few seeds, where nothing can be tested."""
     best, measure, of = judged.best, judged.measure, judged.of
     too_few = judged.having(TOO_FEW)
     if not too_few:
@@ -381,7 +361,12 @@ def _description(judged: _Judged) -> str:
         return (
             f"With {seeds} per model there is no spread to judge by: at least {summary.SEEDS_FOR_A_SPREAD} are needed."
         )
-    near = [entry for entry in too_few if measure.overlap(best, entry)]
+    ends = {
+        entry.arm: summary.spread(entry.columns[measure.quality.key], measure.statistic) or (0.0, 0.0)
+        for entry in [best, *too_few]
+    }
+    low, high = ends[best.arm]
+    near = [entry for entry in too_few if low <= ends[entry.arm][1] and ends[entry.arm][0] <= high]
     apart = [entry for entry in too_few if entry not in near]
     ranges = "mean ± 1 standard deviation" if measure.statistic == "mean" else f"lowest to highest {of}"
     said = [

@@ -73,10 +73,7 @@ def _differences(results: Results) -> dict[str, object]:
 
 
 def by_effect(results: Results, reference: str) -> list[Comparison]:
-    """Return the comparisons with one model, the best first; by Welch's test where seeds are too few for an exact one.
-
-    A model without a difference comes last.
-    """
+    """Return the comparisons with one model, the best first, by Welch's test where the exact one has too few seeds."""
     entries = [differences.by_welch(entry) for entry in differences.against(results, reference).values()]
     return sorted(entries, key=lambda entry: -math.inf if entry.difference is None else entry.difference, reverse=True)
 
@@ -150,10 +147,7 @@ def learning_curves(results: Results) -> dict[str, list[dict[str, float | int | 
 
 
 def target_lines(results: Results) -> list[tuple[float, str]]:
-    """Return the target losses of the arms, in the unit of the curves, each with the arm whose lowest loss it is.
-
-    Per baseline the median over the arms: arms that share other seeds with it have slightly other targets.
-    """
+    """Return the target losses in the unit of the curves, the median over the arms, each with its baseline."""
     found: dict[str, list[float]] = {}
     for entry in results.steps_to_loss:
         if entry.target is not None and entry.target < LARGEST:
@@ -194,7 +188,6 @@ class ProbePanel:
     xs: tuple[Place, ...]
     """Places on the x axis: numbers in order, or labels in order of appearance."""
     points: Mapping[str, Sequence[ProbePoint]]
-    """Arm -> points in the order of xs."""
 
 
 def probe_panels(probe: ProbeResult, arms: Sequence[str]) -> list[ProbePanel]:
@@ -233,10 +226,7 @@ def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
 
 
 COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
-"""The page's palette on white (page/page.css); the ninth arm has the first colour again, with another dash.
-
-Chosen by search so that any two stay apart (0.1 and more in OKLab) also for readers with protanopia or deuteranopia.
-"""
+"""The page's palette (page/page.css), any two colours apart also for readers with protanopia or deuteranopia."""
 
 DASHES = ("-", "--", ":")
 MARKERS = "os^Dv*PX"

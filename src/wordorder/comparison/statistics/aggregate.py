@@ -29,7 +29,6 @@ REPLICATES = 10_000
 LEAST_TASKS = 3
 """Smallest number of tasks for which there is an interval over tasks."""
 PERMUTATIONS = 19_999
-"""Number of random exchanges of runs in `stratified_p`."""
 _SEED = 0
 _EPSILON = 1e-9
 
@@ -225,7 +224,6 @@ def _wins(one: Floats, other: Floats) -> Floats:
 
 
 def _numbers(tasks: Sequence[Runs], normal: Sequence[Runs], sample: _Sample) -> tuple[Floats, Floats, Floats]:
-    """Return mean ranks, interquartile means and probabilities of improvement, one row for each sample."""
     rank, improvement = _mean_ranks(tasks, sample)
     return rank, _interquartile_means(normal, sample), improvement
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean, variance
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -110,10 +109,8 @@ def retrained_on_new_texts(one: Floats, other: Floats, sizes: Floats) -> Estimat
     Crossed random effects: the variance of the difference is that of the seeds of each arm, as in Welch's test, plus
     that of the units' differences, less that of the interaction, which both hold; at least as large as the first and
     as the second alone. Degrees of freedom are Satterthwaite's. Units of unequal sizes are weighed by them, and
-    their error is the jackknife's.
-
-    The other known way, the bootstrap of seeds and units (Sellam et al. 2022, "The MultiBERTs",
-    https://arxiv.org/abs/2106.16163), is too narrow with so few seeds: `benchmarks/false_positives.py` measures both.
+    their error is the jackknife's. The bootstrap of seeds and units (Sellam et al. 2022, "The MultiBERTs",
+    https://arxiv.org/abs/2106.16163) is too narrow with so few seeds: `benchmarks/false_positives.py` measures both.
 
     Args:
         one: sums of a score by seed and unit, (seeds, units); more is better.
@@ -161,7 +158,6 @@ class Estimate:
     error: float
     """Standard error, above 0."""
     degrees: float
-    """Degrees of freedom."""
 
     @property
     def p(self) -> float:
@@ -170,8 +166,13 @@ class Estimate:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the interval of the differences that the test does not reject."""
-        half = float(_t().ppf((1 + confidence) / 2, self.degrees)) * self.error
+        half = float(scipy_stats().t.ppf((1 + confidence) / 2, self.degrees)) * self.error
         return self.difference - half, self.difference + half
+
+    def tested(self, confidence: float) -> TextTest:
+        """Return the difference with its interval and its p-value."""
+        low, high = self.interval(confidence)
+        return TextTest(difference=self.difference, low=low, high=high, p=self.p)
 
     def p_same(self, margin: float) -> float:
         """Return the p-value of a difference as large as the margin or larger, by two one-sided tests.
@@ -182,7 +183,7 @@ class Estimate:
         return max(self._tail(margin - self.difference), self._tail(margin + self.difference))
 
     def _tail(self, distance: float) -> float:
-        return float(_t().sf(distance / self.error, self.degrees))
+        return float(scipy_stats().t.sf(distance / self.error, self.degrees))
 
 
 def welch(one: Sequence[float], other: Sequence[float]) -> Estimate | None:
@@ -203,23 +204,6 @@ def welch(one: Sequence[float], other: Sequence[float]) -> Estimate | None:
     return Estimate(difference=difference, error=error, degrees=degrees)
 
 
-def _t() -> Any:
-    return scipy_stats().t
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tested:
-    """One pair that was tested, before the correction."""
-
-    pair: Pair
-    difference: float
-    low: float | None
-    high: float | None
-    p: float
-    about: dict[str, Any]
-    """Other fields of its `Claim`."""
-
-
 def retrained(
     scores: Mapping[str, Mapping[int | str, float]], pairs: Sequence[Pair], scale: Scale, lost: LostRuns
 ) -> dict[Pair, Claim]:
@@ -229,27 +213,22 @@ def retrained(
         scores: arm -> seed -> score on the scale.
         pairs: the arms that are compared, (arm, against).
     """
-    found: dict[Pair, Estimate] = {}
-    for pair in pairs:
-        estimate = welch(*(list(scores[arm].values()) for arm in pair))
-        if estimate is not None:
-            found[pair] = estimate
-    same = dict(zip(found, holm([one.p_same(scale.margin) for one in found.values()]), strict=True))
-    tested = [
-        _of_estimate(
-            pair,
-            estimate,
-            scale,
-            method="Welch's test",
-            measure=scale.measure,
-            seeds=min(len(scores[arm]) for arm in pair),
-            margin=scale.margin,
-            p_same=same[pair],
-            same=same[pair] <= scale.level + _EPSILON,
-        )
-        for pair, estimate in found.items()
-    ]
-    return _corrected(tested, scale, lost)
+    found = {pair: welch(*(list(scores[arm].values()) for arm in pair)) for pair in pairs}
+    known = {pair: estimate for pair, estimate in found.items() if estimate is not None}
+    same = dict(zip(known, holm([one.p_same(scale.margin) for one in known.values()]), strict=True))
+    about = {
+        pair: {
+            "method": "Welch's test",
+            "measure": scale.measure,
+            "seeds": min(len(scores[arm]) for arm in pair),
+            "margin": scale.margin,
+            "p_same": p,
+            "same": p <= scale.level + _EPSILON,
+        }
+        for pair, p in same.items()
+    }
+    tested = {pair: estimate.tested(scale.confidence) for pair, estimate in known.items()}
+    return _corrected(tested, about, scale, lost)
 
 
 def on_texts(
@@ -283,52 +262,29 @@ def on_texts(
     by_right = by_accuracy and first.right is not None
     measure = scale.measure if scale.logarithmic else "accuracy" if by_right else task_measure
     goodness, sizes = _by_unit(kept, unit, by_right=by_right)
-    about = {"measure": measure, "unit": unit, "units": len(sizes)}
-    seeds = {pair: min(len(kept[arm]) for arm in pair) for pair in pairs}
     flipped = on_new_texts(goodness, sizes, pairs, scale.confidence) if len(sizes) > 1 else {}
-    method = "sign flips of units"
-    tested = [
-        _Tested(
-            pair=pair,
-            difference=one.difference,
-            low=one.low,
-            high=one.high,
-            p=one.p,
-            about={**about, "method": method, "seeds": seeds[pair]},
-        )
-        for pair, one in flipped.items()
-    ]
-    both: list[_Tested] = []
-    for pair in pairs:
-        estimate = retrained_on_new_texts(goodness[pair[0]], goodness[pair[1]], sizes)
-        if estimate is not None:
-            method = "crossed random effects"
-            both.append(_of_estimate(pair, estimate, scale, **about, method=method, seeds=seeds[pair]))
-    return _corrected(tested, scale, lost), _corrected(both, scale, lost)
+    both = {pair: retrained_on_new_texts(goodness[pair[0]], goodness[pair[1]], sizes) for pair in pairs}
+    crossed = {pair: one.tested(scale.confidence) for pair, one in both.items() if one is not None}
+
+    def claims(tested: Mapping[Pair, TextTest], method: str) -> dict[Pair, Claim]:
+        head = {"measure": measure, "unit": unit, "units": len(sizes), "method": method}
+        about = {pair: {**head, "seeds": min(len(kept[arm]) for arm in pair)} for pair in tested}
+        return _corrected(tested, about, scale, lost)
+
+    return claims(flipped, "sign flips of units"), claims(crossed, "crossed random effects")
 
 
-def _of_estimate(pair: Pair, estimate: Estimate, scale: Scale, **about: Any) -> _Tested:
-    low, high = estimate.interval(scale.confidence)
-    return _Tested(pair=pair, difference=estimate.difference, low=low, high=high, p=estimate.p, about=about)
-
-
-def _corrected(tested: Sequence[_Tested], scale: Scale, lost: LostRuns) -> dict[Pair, Claim]:
+def _corrected(
+    tested: Mapping[Pair, TextTest], about: Mapping[Pair, Mapping[str, object]], scale: Scale, lost: LostRuns
+) -> dict[Pair, Claim]:
     found: dict[Pair, Claim] = {}
-    for one, corrected in zip(tested, holm([one.p for one in tested]), strict=True):
+    p_values = holm([one.p for one in tested.values()])
+    for (pair, one), corrected in zip(tested.items(), p_values, strict=True):
         outcome, why = NOT_DISTINGUISHABLE, None
         if corrected <= scale.level + _EPSILON:
-            outcome, why = claimed_outcome(*one.pair, one.difference, lost)
-        fields = {
-            **one.about,
-            "difference": one.difference,
-            "low": one.low,
-            "high": one.high,
-            "p": one.p,
-            "p_adjusted": corrected,
-            "outcome": outcome,
-            **({} if why is None else {"lost": why}),
-        }
-        found[one.pair] = Claim.model_validate(fields)
+            outcome, why = claimed_outcome(*pair, one.difference, lost)
+        fields = {**about[pair], **asdict(one), "p_adjusted": corrected, "outcome": outcome}
+        found[pair] = Claim.model_validate(fields if why is None else {**fields, "lost": why})
     return found
 
 

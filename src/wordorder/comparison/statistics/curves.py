@@ -25,9 +25,8 @@ def steps_to_loss(results: Results) -> tuple[StepsToLoss, ...]:
     """Return for every arm but the baseline the steps that it takes to the baseline's best validation loss.
 
     Per seed (and fold) that both were trained with: the target is the lowest loss of the baseline's curve, its step the
-    first at which it is there; the arm's is the first crossing of its own curve. A noisy curve crosses earlier than a
-    smooth one would, by less than the distance between two evaluations. Steps and share are medians, None where half
-    of the runs or more never get there.
+    first at which it is there; the arm's is the first crossing of its own curve. Steps and share are medians, None
+    where half of the runs or more never get there.
     """
     baseline, runs = baseline_of(results), by_run(results)
     if baseline is None or baseline not in runs:
@@ -120,9 +119,8 @@ class CurveEnd:
 def end_of_curve(curve: Sequence[Point]) -> CurveEnd | None:
     """Return the end of a curve of (step, validation loss); None where it has fewer than two points with a loss.
 
-    Let S be the last step. A line is fitted by least squares to the points from 0.9 S on, or to the last two points
-    where fewer than two stand there, so that a curve of few evaluations is judged by a longer stretch; with slope b the
-    fall is ``-0.1 b S``, and the loss is that of the line at S.
+    Let S be the last step. A line is fitted by least squares to the points from 0.9 S on, or to the last two points;
+    with slope b the fall is ``-0.1 b S``, and the loss is that of the line at S.
     """
     points = sorted((float(step), float(loss)) for step, loss in curve if loss is not None)
     if len(points) < 2 or points[-1][0] == points[-2][0]:
@@ -144,10 +142,9 @@ def mean_end(curves: Iterable[Sequence[Point]]) -> CurveEnd | None:
 
 
 def rate_at_edge(results: Results, arm: str) -> bool | None:
-    """Tell whether an arm's learning rate, or that of its encoding, is at the edge of those that it tried.
+    """Tell whether an arm's learning rate, or its encoding's, is at the edge of those that it tried.
 
-    None where it tried one value alone of either. A rate that diverged was tried, so the highest one that trained is no
-    edge then.
+    None where it tried one value alone of either. A rate that diverged was tried.
     """
     trials = [entry for entry in results.tuning if entry.arm == arm]
     tried = {

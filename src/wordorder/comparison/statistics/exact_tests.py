@@ -1,10 +1,9 @@
 """Tests that are exact for a handful of seeds, and the number of seeds that a claim needs.
 
-Under the null hypothesis that two arms are equally good, the labels of the two trainings on one seed could as well be
-exchanged, which flips the sign of their difference. The p-value is the share of the 2^n flips whose statistic is at
-least as far from zero as the one that was seen (Fisher 1935, "The Design of Experiments", Sec. 21). No distribution is
-assumed; what is assumed is that a difference and its negative are equally likely, which holds for any two arms whose
-scores vary alike, however skewed, and for any two whose scores vary symmetrically, however differently.
+If two arms are equally good, the labels of the two trainings on one seed could as well be exchanged, which flips the
+sign of their difference. The p-value is the share of the 2^n flips whose statistic is at least as far from zero as the
+one that was seen (Fisher 1935, "The Design of Experiments", Sec. 21). It is assumed that a difference and its negative
+are equally likely, which holds where scores vary alike, however skewed, or symmetrically, however differently.
 """
 
 from __future__ import annotations
@@ -85,12 +84,11 @@ def smallest_unpaired_p(one: int, other: int) -> float:
 
 
 def seeds_needed(level: float, *, share: float = 1.0, paired: bool = True) -> int:
-    """Return the least number of seeds with which a claim is possible, however large the difference is.
+    """Return the least number of seeds with which a claim is possible at a level, however large the difference is.
 
     Args:
         level: of the claims, between 0 and 1.
-        share: of the level that a single pair is tested at, because there are more of them; 1 / m for Holm's
-            correction over m comparisons.
+        share: of the level that a single pair is tested at, because there are more of them.
         paired: whether arms are paired by seed; else both have so many seeds of their own.
     """
     n = 2
@@ -103,8 +101,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number, in the same order.
 
     Holm 1979, "A simple sequentially rejective multiple test procedure": the smallest times m, the next times m - 1,
-    and so on, none below the one before. What stays at or below a level contains a false claim with at most that
-    probability, whatever the dependence between the tests.
+    and so on, none below the one before; valid whatever the dependence between the tests.
     """
     adjusted, running, m = [0.0] * len(p_values), 0.0, len(p_values)
     for rank, index in enumerate(sorted(range(m), key=p_values.__getitem__)):
@@ -236,7 +233,6 @@ def _worst_divisions(of_set: Mapping[int, float], arms: int, smallest: float) ->
 
 
 def _wins(scores: Mapping[str, Mapping[int | str, float]]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return wins per seed and two arms (1 ahead, 1/2 equal, 0 behind), and which arm has which seed."""
     units = list(dict.fromkeys(unit for own in scores.values() for unit in own))
     table = np.array([[own.get(unit, np.nan) for own in scores.values()] for unit in units])
     first, second = table[:, :, None], table[:, None, :]

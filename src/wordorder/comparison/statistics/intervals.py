@@ -129,8 +129,7 @@ def _mean_interval(differences: Sequence[float], confidence: float) -> tuple[flo
 def _signed_rank_cut(n: int, tail: float) -> int:
     """Return the number of sorted averages outside the interval at each end, plus one; 0 where none can be.
 
-    The k-th smallest average bounds the centre from below but with the probability of a signed-rank sum of at most
-    k - 1, whose distribution is the product of (1 + x^r) / 2 over the ranks r = 1 .. n.
+    The distribution of the signed-rank sum is the product of (1 + x^r) / 2 over the ranks r = 1 .. n.
     """
     ways = [1]
     for rank in range(1, n + 1):

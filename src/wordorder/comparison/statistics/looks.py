@@ -1,7 +1,6 @@
 """Keep the looks at a comparison: the runs, the family, the level and the date at which differences were tested.
 
-To add seeds, or to ask for another family of comparisons, after a look at the results makes false claims more frequent
-than the level says (docs/statistics.md has by how much), so every look is kept in results.json.
+To add seeds, or to change what is compared, after a look makes false claims more frequent (docs/statistics.md).
 """
 
 from __future__ import annotations

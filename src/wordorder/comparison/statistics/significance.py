@@ -68,7 +68,6 @@ class _Runs:
     rows: Mapping[str, Rows]
     """Those with a number; only arms that have any."""
     ended: Mapping[str, Mapping[Unit, bool]]
-    """See `ended_runs`."""
     scale: Scale
 
     def lost_last(self, arm: str) -> dict[int | str, float]:
@@ -132,9 +131,14 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
         comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
     of, seeds = repeats(results)[0], max((pair.n for pair in found), default=0)
     paired = any(pair.paired for pair in found) or (not found and scale.paired)
+    exact = "exact" if seeds <= exact_tests.EXACT_PAIRS else "all but exact (random exchanges)"
+    test = f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {scale.measure} paired by {of}"
+    if not paired:
+        whose = f"without a {of} in common" if scale.paired else "as independent groups"
+        test = f"{exact} permutation test of {scale.measure} between arms {whose}"
     groups = ("paired differences", "matched pairs") if paired else ("two groups", "groups")
     significance = Significance(
-        test=_test_name(scale, of, seeds, paired),
+        test=test,
         correction=correction,
         family="all pairs of arms" if baseline is None else f"every other arm against the baseline {baseline}",
         effect=f"rank correlation of {groups[1]}" if scale.median else f"Hedges' g of {groups[0]}",
@@ -159,7 +163,6 @@ def tests_in_words(results: Results, comparisons: Sequence[Comparison], signific
 
 
 def _test_in_words(comparisons: Sequence[Comparison], significance: Significance, of: str) -> str:
-    """Return the exact test, its level, its correction and the runs that it needs."""
     if not comparisons:
         return ""
     count, seeds, baselines = len(comparisons), significance.seeds or 0, {entry.against for entry in comparisons}
@@ -194,7 +197,6 @@ def _claims(
 
 
 def _claimed(pair: _Pair, lost: outcomes.LostRuns) -> tuple[str, str | None]:
-    """Return the outcome of a difference that is claimed, and why it is none after all."""
     if pair.ahead is None:  # with folds a lost run is left out, so the arm ahead must not have lost more
         return outcomes.claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
     if pair.ahead * pair.size.difference > 0:
@@ -298,7 +300,13 @@ def _corrected(
 def _compared(arm: str, against: str, runs: _Runs) -> _Pair:
     one, other, scale = runs.rows[arm], runs.rows[against], runs.scale
     shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
-    size, p, least, n = _of_pairs(arm, against, shared, runs) if shared else _of_groups(one, other, scale)
+    if shared:
+        size, p, least, n = _of_pairs(arm, against, shared, runs)
+    else:
+        first, second = (list(scale.scores(rows).values()) for rows in (one, other))
+        size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
+        p, n = exact_tests.unpaired_p(first, second, ranks=scale.median), min(len(first), len(second))
+        least = exact_tests.smallest_unpaired_p(len(first), len(second))
     ahead = None
     lost = any(gone for name in (arm, against) for gone in runs.ended[name].values())
     if lost and not any(fold is not None for fold, _ in one):
@@ -324,17 +332,6 @@ def _of_pairs(arm: str, against: str, shared: Sequence[Unit], runs: _Runs) -> tu
     return size, exact_tests.paired_p(differences, ranks=scale.median), exact_tests.smallest_p(n), n
 
 
-def _of_groups(one: Rows, other: Rows, scale: Scale) -> tuple[Size, float, float, int]:
-    """Return the same of two independent groups; the number is that of the smaller one."""
-    first, second = (list(scale.scores(rows).values()) for rows in (one, other))
-    size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
-    p, least = (
-        exact_tests.unpaired_p(first, second, ranks=scale.median),
-        exact_tests.smallest_unpaired_p(len(first), len(second)),
-    )
-    return size, p, least, min(len(first), len(second))
-
-
 def _with_lost_last(arm: str, against: str, runs: _Runs, *, paired: bool) -> tuple[float, float, float, int]:
     """Test two arms by ranks, a lost run below every other: above 0 if the first is ahead, p, least p, and n.
 
@@ -356,14 +353,6 @@ def _with_lost_last(arm: str, against: str, runs: _Runs, *, paired: bool) -> tup
     )
 
 
-def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
-    exact = "exact" if seeds <= exact_tests.EXACT_PAIRS else "all but exact (random exchanges)"
-    if not paired:
-        whose = f"without a {of} in common" if scale.paired else "as independent groups"
-        return f"{exact} permutation test of {scale.measure} between arms {whose}"
-    return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {scale.measure} paired by {of}"
-
-
 def _without_number(results: Results) -> str:
     """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
     scale, lost = scale_of(results), list[str]()
@@ -377,7 +366,6 @@ def _without_number(results: Results) -> str:
 
 
 def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> list[str]:
-    """Return the limits of the p-values, one sentence each."""
     if not comparisons:
         return []
     found: list[str] = []

@@ -37,9 +37,9 @@ def median_and_range(values: Iterable[float]) -> dict[str, float | None]:
 
 
 def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:
-    """Return one entry per arm, in order of appearance, with mean, median and spreads of every numeric column.
+    """Return one entry per arm with mean, median and spreads of every numeric column.
 
-    Over folds where the rows have them: the seeds of one fold are averaged first, because they share its test texts.
+    The seeds of one fold are averaged first, because they share its test texts.
     """
     by_arm: dict[str, list[Row]] = {}
     for row in rows:
