@@ -26,7 +26,7 @@ import scipy
 
 from wordorder import __version__
 from wordorder.comparison.statistics import aggregate as package
-from wordorder.comparison.statistics.aggregate import aggregate, ranks
+from wordorder.comparison.statistics.aggregate import Aggregated, aggregate, ranks
 
 LEVEL = 0.05
 SPREAD = 0.7
@@ -61,6 +61,11 @@ def true_rank(chance: np.random.Generator, levels: np.ndarray, noise: str) -> fl
     return float(np.mean([ranks(own)[0] for own in drawn(chance, levels, runs, noise)]))
 
 
+def aggregated(tasks: list[Scores]) -> Aggregated:
+    """Return the aggregates of tasks whose scores are on one scale."""
+    return aggregate(tasks, tasks, [str(arm) for arm in range(len(tasks[0]))])
+
+
 def coverage_row(chance: np.random.Generator, noise: str, tasks: int, runs: int, sets: int) -> dict[str, Any]:
     """Share of intervals of the first arm's mean rank that hold the truth."""
     levels, centre = chance.normal(0, SPREAD, (tasks, 4)), np.array([0.5, 0, 0, 0])
@@ -74,9 +79,9 @@ def coverage_row(chance: np.random.Generator, noise: str, tasks: int, runs: int,
         for kind in ("used", "all"):
             if kind == "all":
                 with drawing_all():
-                    found, other = aggregate(same, same), aggregate(new, new)
+                    found, other = aggregated(same), aggregated(new)
             else:
-                found, other = aggregate(same, same), aggregate(new, new)
+                found, other = aggregated(same), aggregated(new)
             for name, interval, truth in (
                 (f"seeds, {kind}", found.mean_rank[0].over_seeds, here),
                 (f"tasks, {kind}", other.mean_rank[0].over_tasks, anywhere),
@@ -93,12 +98,12 @@ def claims_row(chance: np.random.Generator, tasks: int, runs: int, arms: int, se
     for _ in range(sets):
         equal = drawn(chance, np.zeros((tasks, arms)), runs)
         apart = drawn(chance, chance.normal(0, 3, (tasks, arms)), runs)
-        equal_pairs, apart_pairs = aggregate(equal, equal).improvement, aggregate(apart, apart).improvement
+        equal_pairs, apart_pairs = aggregated(equal).improvement, aggregated(apart).improvement
         counts["false on these"] += any(pair.p_on_these <= LEVEL for pair in equal_pairs)
         counts["false on others"] += any(pair.p_on_others <= LEVEL for pair in apart_pairs)
         for ahead in (1, 2):
             better = [[own + ahead * (arm == 0) for arm, own in enumerate(one)] for one in equal]
-            counts[f"{ahead} sd"] += aggregate(better, better).improvement[0].p_on_these <= LEVEL
+            counts[f"{ahead} sd"] += aggregated(better).improvement[0].p_on_these <= LEVEL
     return row | {name: count / sets for name, count in counts.items()}
 
 

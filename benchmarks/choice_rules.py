@@ -11,8 +11,8 @@ from statistics import fmean
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.view import probe_panels
 from wordorder.comparison.results_file import Comparison, Results
+from wordorder.comparison.statistics.claims import FEWEST_SEEDS, welch
 from wordorder.comparison.statistics.exact_tests import holm
-from wordorder.comparison.statistics.few_seeds import FEWEST_SEEDS, welch
 from wordorder.comparison.statistics.outcomes import BETTER, TOO_FEW
 from wordorder.comparison.statistics.significance import between, compare_arms
 from wordorder.comparison.statistics.summary import baseline_of
@@ -102,7 +102,7 @@ def outcome_of(pair: Comparison | None) -> str | None:
 
 def control_of(results: Results) -> str:
     """Name the model without what is compared: no memory, no positions, or else the baseline."""
-    usual, names = results.recipe.model.as_json().get("memory", "none"), [arm.name for arm in results.arms]
+    usual, names = results.recipe.model.get("memory", "none"), [arm.name for arm in results.arms]
     memory = {arm.name: arm.overrides.get("model.memory", usual) for arm in results.arms}
     if set(memory.values()) != {"none"}:
         return next((name for name in names if memory[name] == "none"), str(baseline_of(results)))

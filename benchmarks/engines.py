@@ -17,8 +17,7 @@ from typing import Any
 from timing import machine
 
 from wordorder.comparison import RayCluster
-from wordorder.comparison.engines.engine import Engine, Job, Outcome
-from wordorder.comparison.engines.local import LocalEngine
+from wordorder.comparison.engines.local import Job, LocalEngine, Outcome
 from wordorder.comparison.engines.ray import RayEngine
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run
@@ -42,7 +41,7 @@ class Sleep(Job):
 def measure(make: Any, runs: list[Run]) -> dict[str, float]:
     """Time the runs from the making of the engine to the last outcome."""
     began = time.perf_counter()
-    engine: Engine = make()
+    engine: LocalEngine | RayEngine = make()
     started: list[float] = []
     try:
         for run in runs:

@@ -38,10 +38,9 @@ from scipy import stats
 
 from wordorder import __version__
 from wordorder.comparison.results_file import parse_results
+from wordorder.comparison.statistics.claims import Estimate, on_new_texts, retrained_on_new_texts, welch
 from wordorder.comparison.statistics.exact_tests import closed_p, holm, seeds_needed, share_of_level
-from wordorder.comparison.statistics.few_seeds import Estimate, welch
 from wordorder.comparison.statistics.intervals import paired_mean
-from wordorder.comparison.statistics.new_texts import on_new_texts, retrained_on_new_texts
 from wordorder.comparison.statistics.significance import compare_arms
 
 LEVEL = 0.05

@@ -76,7 +76,7 @@ def time_of(encoding: str, network: str = "encoder") -> float | None:
 
 def times_of(results: Results) -> dict[str, float]:
     """Return the times of a training step by model, where they were measured."""
-    network = "decoder" if results.recipe.model.as_json().get("network") == "decoder" else "encoder"
+    network = "decoder" if results.recipe.model.get("network") == "decoder" else "encoder"
     found = {arm.name: time_of(str(arm.encoding), network) for arm in results.arms}
     return {name: time for name, time in found.items() if time is not None}
 

@@ -156,7 +156,7 @@ def _papers(paper: Mapping[str, Any], arm: str, column: str) -> str:
 
 def _about(results: Results) -> str:
     of, count = repeats(results)
-    folds = f" of {results.recipe.data.folds} (cross-validation)" if of == "fold" else ""
+    folds = f" of {results.recipe.data.get('folds')} (cross-validation)" if of == "fold" else ""
     done = "" if results.complete else f", {len(results.rows)} of {results.planned.runs} runs"
     return f"mean of {count} {of}s{folds}, protocol {results.protocol}{done}"
 

@@ -15,6 +15,7 @@ from publish_demo import RESULTS, ROOT, put
 from wordorder.comparison.decision_table import DecisionTable, Group, make_decision_table
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.report.decision_table import cell_in_words, in_words, is_claimed, probability_of
+from wordorder.comparison.report.table import markdown_rows
 
 FOLDER = RESULTS / "decision"
 WIDTH = "model.hidden_size"
@@ -36,18 +37,12 @@ def decision() -> DecisionTable:
     return make_decision_table(sorted(FOLDER.glob("*.json")), group_by=WIDTH)
 
 
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    """Write a markdown table whose first column is text."""
-    lines = [heads, [":---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def ranks(found: DecisionTable) -> str:
     """Write the mean rank of every model at each width, and how often the best model is better than it."""
-    heads, rows = ["Model"], {score.arm: [f"`{score.arm}`"] for score in found.groups[0].arms}
+    heads, rows = ["Model"], {score.arm: [score.arm] for score in found.groups[0].arms}
     for group in found.groups:
         best = group.arms[0].arm
-        heads += [f"Mean rank, width {group.value}", f"P(`{best}` is better)"]
+        heads += [f"Mean rank, width {group.value}", f"P({best} is better)"]
         for score in group.arms:
             words = "–"
             if score.arm != best:
@@ -56,7 +51,7 @@ def ranks(found: DecisionTable) -> str:
             rows[score.arm] += [in_words(score.mean_rank.value, score.mean_rank.over_seeds, 1), words]
     widths = "; ".join(f"width {group.value}: {tasks_in_words(group)}" for group in found.groups)
     runs = sum(cell.runs for cell in found.cells)
-    return f"{table(heads, list(rows.values()))}\n\n{runs} trainings. {widths[0].upper()}{widths[1:]}."
+    return f"{markdown_rows(heads, list(rows.values()))}\n\n{runs} trainings. {widths[0].upper()}{widths[1:]}."
 
 
 def tasks_in_words(group: Group) -> str:
@@ -76,13 +71,13 @@ def cells_of(found: DecisionTable, group: Group) -> str:
     (runs,) = {cell.runs for cell in own.values()}
     heads = [f"Width {group.value}, {runs} seeds"]
     heads += [f"{TITLES[task]}: {METRICS[sources[task].metric].name}" for task in group.tasks]
-    rows = [
-        [score.arm, *(cell_in_words(own[score.arm, task], sources[task]) for task in group.tasks)]
-        for score in group.arms
-    ]
-    return table(
-        heads, [[cell.replace(f" n {runs}", "").replace(" ↓", "↓").replace(" *", "*") for cell in row] for row in rows]
-    )
+    rows: list[list[str]] = []
+    for score in group.arms:
+        words = [cell_in_words(own[score.arm, task], sources[task]) for task in group.tasks]
+        rows.append(
+            [score.arm, *(said.replace(f" n {runs}", "").replace(" ↓", "↓").replace(" *", "*") for said in words)]
+        )
+    return markdown_rows(heads, rows)
 
 
 def pages() -> dict[str, str]:

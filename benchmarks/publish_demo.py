@@ -42,8 +42,7 @@ from wordorder.comparison.report.table import columns, escaped
 from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Results, Summary, parse_results, read_results
-from wordorder.comparison.statistics.plateau import mean_end
-from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.curves import mean_end, steps_to_loss
 from wordorder.comparison.statistics.summary import repeats
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,8 +13,8 @@ from statistics import fmean
 from publish_demo import RESULTS, ROOT, put
 
 from wordorder.comparison.results_file import read_results
+from wordorder.comparison.statistics.claims import welch
 from wordorder.comparison.statistics.exact_tests import holm
-from wordorder.comparison.statistics.few_seeds import welch
 
 PAGE = ROOT / "docs" / "classification.md"
 FILES = {"TREC": "complex-order-rates", "SST-2": "complex-order-rates-sst2"}

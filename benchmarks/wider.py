@@ -18,7 +18,8 @@ from wordorder.training.recipe.toml_text import to_toml
 def wider(results: Results, width: int, seeds: int) -> dict[str, dict[str, Any]]:
     """Return the sections of the recipe."""
     known = results.recipe
-    data, model, training = known.data.as_json(), known.model.as_json(), known.training.as_json()
+    sections = known.as_json()
+    data, model, training = sections["data"], sections["model"], sections["training"]
     share = model["hidden_size"] / width
     model |= {"hidden_size": width, "intermediate_size": 4 * width}
     arms = [

@@ -506,7 +506,7 @@ def test_the_name_of_an_arm_is_the_name_of_a_folder_within(tmp_path: Path, name:
 
 @pytest.mark.parametrize("name", ["../x", "extrapolation/../x", "..", "/x"])
 def test_the_name_of_a_probe_is_a_known_one(tmp_path: Path, name: str):
-    from wordorder.comparison.probes.catalog import check_probes
+    from wordorder.comparison.probes.measure import check_probes
 
     recipe = recipe_from(tmp_path)
     table = f"\n[compare]\n[compare.probes]\n{json.dumps(name)} = {{}}\n[[compare.arms]]\nname = 'a'\n"

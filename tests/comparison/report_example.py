@@ -5,7 +5,7 @@ from typing import Any
 
 from comparison_example import compared, example_results, read, summarised
 
-from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.curves import steps_to_loss
 
 FINALS = {
     "none": 96.0,

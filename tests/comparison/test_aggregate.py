@@ -25,10 +25,14 @@ def arms_of(*scores):
     return [np.array(own, dtype=float) for own in scores]
 
 
+def aggregated(tasks):
+    return aggregate(tasks, tasks, [f"arm {number}" for number in range(len(tasks[0]))])
+
+
 def middle_of(*scores):
     """The interquartile mean of one arm with these runs on each task."""
     tasks = [arms_of(own, own) for own in scores]
-    return aggregate(tasks, tasks).interquartile_mean[0].value
+    return aggregated(tasks).interquartile_mean[0].value
 
 
 def test_a_tie_counts_half():
@@ -58,7 +62,7 @@ def test_the_interquartile_mean_is_that_of_the_middle_half():
 
 def test_each_task_counts_the_same_whatever_its_runs():
     tasks = [arms_of([1] * 12, [0] * 12), arms_of([0, 0], [1, 1])]
-    found = aggregate(tasks, tasks)
+    found = aggregated(tasks)
     assert found.improvement[0].probability.value == pytest.approx(0.5)
     assert [one.value for one in found.mean_rank] == pytest.approx([1.5, 1.5])
     assert [one.value for one in found.interquartile_mean] == pytest.approx([0.5, 0.5])
@@ -110,15 +114,16 @@ def test_tasks_that_agree_add_up_and_tasks_that_contradict_cancel():
 def test_a_claim_about_other_tasks_takes_as_many_as_one_about_seeds():
     assert [tasks_needed(arms, 0.05) for arms in (2, 4, 8)] == [6, 7, 8]  # docs/statistics.md, all pairs
     apart = [arms_of([2, 2, 2], [1, 1, 1])] * 6
-    assert aggregate(apart[:5], apart[:5]).improvement[0].p_on_others == 2 / 2**5
-    assert aggregate(apart, apart).improvement[0].p_on_others == 2 / 2**6
+    assert aggregated(apart[:5]).improvement[0].p_on_others == 2 / 2**5
+    assert aggregated(apart).improvement[0].p_on_others == 2 / 2**6
 
 
 def test_pairs_are_corrected_for_their_number():
     chance = np.random.default_rng(0)
     tasks = [[chance.normal(size=3) + 3 * (arm == 0) for arm in range(4)] for _ in range(3)]
-    found = aggregate(tasks, tasks)
-    raw = [stratified_p([(runs[pair.arm], runs[pair.against]) for runs in tasks]) for pair in found.improvement]
+    found = aggregated(tasks)
+    pairs = [[int(name.removeprefix("arm ")) for name in (pair.arm, pair.against)] for pair in found.improvement]
+    raw = [stratified_p([(runs[one], runs[other]) for runs in tasks]) for one, other in pairs]
     assert min(pair.p_on_these for pair in found.improvement) == pytest.approx(6 * min(raw))  # Holm, six pairs
     assert all(pair.p_on_others >= 0.25 for pair in found.improvement)
 
@@ -126,16 +131,16 @@ def test_pairs_are_corrected_for_their_number():
 def test_intervals_hold_the_number_and_are_missing_where_nothing_can_be_drawn():
     chance = np.random.default_rng(3)
     tasks = [[chance.normal(size=4) for _ in range(3)] for _ in range(5)]
-    for number in (found := aggregate(tasks, tasks)).mean_rank + found.interquartile_mean:
+    for number in (found := aggregated(tasks)).mean_rank + found.interquartile_mean:
         for interval in (number.over_seeds, number.over_tasks):
             assert interval is not None
             assert interval[0] < number.value < interval[1]
-    assert aggregate(tasks, tasks) == found  # the seed of the bootstrap is fixed
-    two = aggregate(tasks[:2], tasks[:2]).mean_rank[0]
+    assert aggregated(tasks) == found  # the seed of the bootstrap is fixed
+    two = aggregated(tasks[:2]).mean_rank[0]
     assert two.over_tasks is None
     assert two.over_seeds is not None
     tasks[3][1] = tasks[3][1][:1]
-    single = aggregate(tasks, tasks).mean_rank[0]
+    single = aggregated(tasks).mean_rank[0]
     assert single.over_seeds is None
     assert single.over_tasks is not None
 
@@ -163,7 +168,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(monkeypatch, tasks, runs)
     middle = float(many[len(many) // 4 : 3 * len(many) // 4].mean())
     for _ in range(sets):
         drawn = [[chance.normal(level, 1, runs) for level in own] for own in levels]
-        found = aggregate(drawn, drawn)
+        found = aggregated(drawn)
         for name, number, true in (
             ("rank", found.mean_rank[0], 2 - truth),
             ("middle", found.interquartile_mean[0], middle),
@@ -183,7 +188,7 @@ def test_intervals_over_tasks_hold_the_truth_of_other_tasks(monkeypatch):
     for _ in range(sets):
         levels = chance.normal([0.5, 0.0], 1, (8, 2))
         drawn = [[chance.normal(level, 1, 4) for level in own] for own in levels]
-        interval = aggregate(drawn, drawn).improvement[0].probability.over_tasks
+        interval = aggregated(drawn).improvement[0].probability.over_tasks
         assert interval is not None
         hits += interval[0] <= truth <= interval[1]
     assert within(hits / sets, 0.93, sets), hits
@@ -197,7 +202,7 @@ def test_equal_arms_are_seldom_called_different(monkeypatch, tasks, runs, arms):
     chance, sets, claims = np.random.default_rng(7), 200, {"these": 0, "others": 0}
     for _ in range(sets):
         drawn = [[chance.normal(size=runs) for _ in range(arms)] for _ in range(tasks)]
-        found = aggregate(drawn, drawn).improvement
+        found = aggregated(drawn).improvement
         claims["these"] += any(pair.p_on_these <= 0.05 for pair in found)
         claims["others"] += any(pair.p_on_others <= 0.05 for pair in found)
     assert all(within(1 - count / sets, 0.95, sets) for count in claims.values()), claims

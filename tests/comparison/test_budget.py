@@ -213,9 +213,9 @@ def test_counting_is_cheap(make_recipe):
         calls.append(changes)
         return 1000 + 7 * changes.get("intermediate_size", 32) * changes.get("hidden_size", 64)
 
-    found = fit_widths(recipe, count, 40_000, tolerance=0.01)
-    assert found.value == pytest.approx(40_000, rel=0.005)
-    assert found.changes == {"intermediate_size": 87}
+    changes, value = fit_widths(recipe, count, 40_000, tolerance=0.01)
+    assert value == pytest.approx(40_000, rel=0.005)
+    assert changes == {"intermediate_size": 87}
     assert len(calls) <= 8
 
 

@@ -9,8 +9,7 @@ from scipy import stats
 from test_significance import results_of
 
 from wordorder.comparison.results_file import Results, parse_results
-from wordorder.comparison.statistics.few_seeds import Estimate, welch
-from wordorder.comparison.statistics.new_texts import on_new_texts, retrained_on_new_texts
+from wordorder.comparison.statistics.claims import Estimate, on_new_texts, retrained_on_new_texts, welch
 from wordorder.comparison.statistics.significance import between, compare_arms
 from wordorder.errors import BadInput, RunFailed
 from wordorder.training.runs.unit_scores import UnitScores

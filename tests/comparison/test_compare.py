@@ -11,7 +11,7 @@ from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
 from wordorder.comparison.engines.local import Worker
-from wordorder.comparison.report.rates import rates_tried
+from wordorder.comparison.report.table import rates_tried
 from wordorder.comparison.results_file import parse_results
 from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 
@@ -20,7 +20,7 @@ from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 def quick(monkeypatch):
     """Leave out what costs time and what test_real_comparison.py covers: figure files and collecting garbage."""
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
 
 
 def run(recipe, **options):

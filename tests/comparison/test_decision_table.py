@@ -103,6 +103,15 @@ def test_a_cell_has_its_mean_on_the_scale_of_the_tests_and_an_interval(write):
     assert cell.high == pytest.approx(4 * math.exp(half))
 
 
+def test_an_interval_ends_at_a_perfect_score(write):
+    content = results("questions", dict.fromkeys(SCORES, 0.5), task="classification")
+    for row, value in zip([row for row in content["rows"] if row["arm"] == "rope"], (1.0, 0.6, 1.0), strict=True):
+        row["accuracy"] = value
+    cell = cell_of(make_decision_table(write(content)), "questions", "rope")
+    assert cell.high == 1
+    assert cell.low < 0.6
+
+
 def test_a_lost_run_counts_as_the_worst(write):
     content = results("letters")
     content["rows"] = [row for row in content["rows"] if (row["arm"], row["seed"]) != ("tupe-r", 1)]

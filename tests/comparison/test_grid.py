@@ -23,7 +23,7 @@ def quick(monkeypatch):
     module = sys.modules["wordorder.comparison.compare"]  # the function of this name hides it in the package
     monkeypatch.setattr(module, "write_report", lambda results, folder: None)
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
 
 
 def run(recipe, **options):

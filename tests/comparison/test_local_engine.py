@@ -9,17 +9,28 @@ import torch
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.engines.engine import Job, Outcome, execute
-from wordorder.comparison.engines.local import VISIBLE, InThisProcess, LocalEngine, devices_of, placements
+from wordorder.comparison.engines.local import (
+    VISIBLE,
+    InThisProcess,
+    Job,
+    LocalEngine,
+    Outcome,
+    devices_of,
+    execute,
+    placements,
+)
+from wordorder.comparison.results_file import Significance
 from wordorder.comparison.runs import Run
+from wordorder.comparison.statistics.significance import Conclusions
 from wordorder.errors import Stopped
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
-    monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results, kept: {})
+    monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
+    untested = Conclusions(comparisons=(), significance=Significance())
+    monkeypatch.setattr("wordorder.comparison.results.compare_arms", lambda results, kept: untested)
 
 
 JOB = Job(pipeline=STAND_IN, statistics={None: {}})

@@ -15,7 +15,7 @@ from wordorder.comparison.statistics.looks import looks_of, with_look
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
     monkeypatch.setattr(import_module("wordorder.comparison.compare"), "write_report", lambda results, folder: None)
 
 

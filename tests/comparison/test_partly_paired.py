@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from wordorder.comparison.statistics.partly_paired import partly_paired
+from wordorder.comparison.statistics.intervals import partly_paired
 
 
 def drawn(seed, shift=0.0):

@@ -3,7 +3,7 @@
 import pytest
 from comparison_example import read
 
-from wordorder.comparison.statistics.plateau import end_of_curve, mean_end, rate_at_edge
+from wordorder.comparison.statistics.curves import end_of_curve, mean_end, rate_at_edge
 
 
 def line(start: float, slope: float, *, steps: range) -> list[tuple[int, float]]:

@@ -6,8 +6,8 @@ from comparison_stand_in import STAND_IN
 from rich.console import Console
 
 from wordorder.comparison import compare
-from wordorder.comparison.engines.engine import Outcome
-from wordorder.comparison.progress import Display, duration, fraction
+from wordorder.comparison.compare import Display, duration, fraction
+from wordorder.comparison.engines.local import Outcome
 from wordorder.comparison.runs import Run
 
 

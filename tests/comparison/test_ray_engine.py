@@ -14,7 +14,7 @@ import pytest
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import RayCluster, compare
-from wordorder.comparison.engines.engine import Job
+from wordorder.comparison.engines.local import Job
 from wordorder.comparison.engines.ray import RayEngine
 from wordorder.comparison.runs import Run
 from wordorder.errors import BadInput

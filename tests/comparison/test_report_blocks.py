@@ -12,13 +12,15 @@ from rich.console import Console
 from test_report import EVIL, Page
 
 from wordorder.comparison import markdown_table, render_table
-from wordorder.comparison.report.claims import in_percent, p_in_words, size_of
 from wordorder.comparison.report.differences import (
     Unit,
     against,
     difference_title,
+    in_percent,
     in_short,
+    p_in_words,
     references,
+    size_of,
     unit_of,
 )
 from wordorder.comparison.report.figures import figure_files, write_figures

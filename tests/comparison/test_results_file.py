@@ -68,6 +68,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         read_results(tmp_path / "nowhere.json")
 
 
+def test_a_path_may_be_a_string(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(example_results({"rope": 40.0}, size=4)))
+    assert read_results(str(path)) == read_results(path)
+    with pytest.raises(BadInput, match="cannot be read: "):
+        read_results(str(tmp_path / "nowhere.json"))
+
+
 def test_keys_of_a_later_version_are_kept_and_a_later_schema_is_refused():
     content = example_results({"rope": 40.0}, size=4)
     content["rows"][0]["energy"] = {"joules": 3}

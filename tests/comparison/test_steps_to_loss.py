@@ -3,7 +3,7 @@ import math
 import pytest
 from comparison_example import example_results, read
 
-from wordorder.comparison.statistics.steps_to_loss import first_step_at, steps_to_loss
+from wordorder.comparison.statistics.curves import first_step_at, steps_to_loss
 
 FALLING = [(10, 4.0), (20, 3.0), (30, 1.0), (40, 2.0)]
 

@@ -13,6 +13,8 @@ from comparison_stand_in import STAND_IN
 from wordorder.comparison import compare
 from wordorder.comparison.engines import store as module
 from wordorder.comparison.engines.store import Store
+from wordorder.comparison.results_file import Significance
+from wordorder.comparison.statistics.significance import Conclusions
 from wordorder.errors import BadInput, RunFailed
 from wordorder.training import run
 from wordorder.training.checkpoints.checkpoint import write_checkpoint
@@ -21,8 +23,9 @@ from wordorder.training.checkpoints.checkpoint import write_checkpoint
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
-    monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results, kept: {})
+    monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
+    untested = Conclusions(comparisons=(), significance=Significance())
+    monkeypatch.setattr("wordorder.comparison.results.compare_arms", lambda results, kept: untested)
 
 
 @pytest.fixture(params=["memory", "file"])

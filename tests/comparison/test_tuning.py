@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from wordorder.comparison.tuning import Rates, Score, Search, at_edge, best_of
+from wordorder.comparison.runs import Rates, Score, Search, best_of
+from wordorder.comparison.statistics.curves import at_edge
 
 
 def search(loss, **options):

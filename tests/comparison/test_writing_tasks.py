@@ -21,7 +21,7 @@ ARMS = {name: {"model.encoding": name} for name in ("none", "rope", "alibi")}
 def results_of(make_recipe, tmp_path, monkeypatch):
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
-    monkeypatch.setattr("wordorder.comparison.engines.engine.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.engines.local.release_memory", lambda: None)
 
     def run(*overrides, **compared):
         path = compare(make_recipe(*overrides, arms=ARMS, **compared), progress=False, pipeline=STAND_IN)

@@ -484,15 +484,22 @@ def results() -> dict[str, Any]:
     """A results file of two arms."""
     from comparison_example import example_results
 
-    from wordorder.comparison.results import conclusions
     from wordorder.comparison.results_file import parse_results
+    from wordorder.comparison.statistics.curves import steps_to_loss
     from wordorder.comparison.statistics.looks import with_look
+    from wordorder.comparison.statistics.significance import compare_arms
 
     made = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=2, size=4, heads=1)
     for row in made["rows"]:
         row["model"] = f"{row['arm']}/seed-{row['seed']}/model"
     found = parse_results(made)
-    return found.having(looks=with_look(found), **conclusions(found)).as_json()
+    tested = compare_arms(found)
+    return found.having(
+        looks=with_look(found),
+        comparisons=tested.comparisons,
+        significance=tested.significance,
+        steps_to_loss=steps_to_loss(found),
+    ).as_json()
 
 
 def read_results(content: bytes, folder: Path) -> None:

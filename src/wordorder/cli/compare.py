@@ -153,7 +153,7 @@ def _check(recipe: "Recipe") -> None:
 
     resolve_arms(recipe)
     if recipe.compare is not None and recipe.compare.probes:  # they load torch
-        from wordorder.comparison.probes.catalog import check_probes
+        from wordorder.comparison.probes.measure import check_probes
 
         check_probes(recipe)
 

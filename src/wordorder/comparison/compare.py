@@ -6,31 +6,39 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
 from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from wordorder.comparison.engines.engine import Engine, Job
-from wordorder.comparison.engines.local import LocalEngine, devices_of, placements
+from wordorder.comparison.engines.local import Job, LocalEngine, Outcome, devices_of, placements
 from wordorder.comparison.engines.ray import RayCluster, RayEngine
 from wordorder.comparison.engines.store import Store
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.catalog import check_probes
-from wordorder.comparison.progress import Display, print_changes
+from wordorder.comparison.probes.measure import check_probes
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
-from wordorder.comparison.results import Record, measure, results_of
-from wordorder.comparison.results_file import Results, faults_of
+from wordorder.comparison.results import Record, results_of
+from wordorder.comparison.results_file import MatchedBudget, Results, faults_of
 from wordorder.comparison.runs import (
+    Rates,
     Run,
+    Score,
+    Search,
     Statistics,
+    best_of,
     check_folders,
     metrics_of,
     runs_of,
@@ -39,7 +47,6 @@ from wordorder.comparison.runs import (
     trials_of,
 )
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.comparison.tuning import Rates, Score, Search, best_of
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
@@ -47,6 +54,8 @@ from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.runs.advice import examples_in, few_examples
+from wordorder.training.runs.folder import read_curve, read_metrics
 
 if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
@@ -108,8 +117,9 @@ def compare(
         if fault := run_folder_fault(folder):
             raise BadInput(fault)
         statistics = _statistics(recipe, config, tools)
-        if progress:
-            _say_few_examples(statistics)
+        # of folds the first is looked at
+        if progress and (few := few_examples(examples_in(next(iter(statistics.values()))))):
+            print(printable(few), file=sys.stderr)
         arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, Console(stderr=True, quiet=not progress))
         record = Record(
@@ -131,7 +141,11 @@ def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> Non
     open_rates = {"learning_rate", "encoding_learning_rate"} if config.tune else set[str]()
     check_folders(planned, statistics, skip=frozenset(open_rates))
     folder.mkdir(parents=True, exist_ok=True)
-    engine = _engine(record, ray, runs=len(planned))
+    job = Job(pipeline=record.pipeline, statistics=statistics, store=record.store)
+    if ray is not None:
+        engine = RayEngine(job, ray, folder=folder, on_gpus=not record.recipe.training.get("use_cpu"))
+    else:
+        engine = LocalEngine(job, places=placements(devices_of(record.recipe), config.workers, len(planned)))
     try:
         with Display(planned, show=progress) as display:
             while trials := _next_trials(record, searches):
@@ -149,13 +163,6 @@ def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> Non
         engine.cancel()
 
 
-def _engine(record: Record, ray: RayCluster | None, *, runs: int) -> Engine:
-    job = Job(pipeline=record.pipeline, statistics=record.statistics, store=record.store)
-    if ray is not None:
-        return RayEngine(job, ray, folder=record.folder, on_gpus=not record.recipe.training.get("use_cpu"))
-    return LocalEngine(job, places=placements(devices_of(record.recipe), workers=record.config.workers, runs=runs))
-
-
 def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Statistics:
     """Prepare the data of every fold, so that its faults show before anything is trained."""
     if not config.folds:
@@ -164,16 +171,7 @@ def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Stati
     return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
 
 
-def _say_few_examples(statistics: Statistics) -> None:
-    """Print one line where validation or test have few examples; of folds the first is looked at."""
-    from wordorder.training.runs.advice import examples_in, few_examples
-
-    if few := few_examples(examples_in(next(iter(statistics.values())))):
-        print(printable(few), file=sys.stderr)
-
-
-def _work(runs: Sequence[Run], record: Record, engine: Engine, display: Display) -> None:
-    """Train the unfinished runs, and write the results after each."""
+def _work(runs: Sequence[Run], record: Record, engine: LocalEngine | RayEngine, display: Display) -> None:
     unfinished = [run for run in runs if not run.finished() or run.to_probe()]
     for run in unfinished:
         if run.folder not in record.failed:
@@ -186,7 +184,7 @@ def _work(runs: Sequence[Run], record: Record, engine: Engine, display: Display)
 
 
 def _headline(run: Run, record: Record) -> str:
-    metrics = run.metrics()
+    metrics = read_metrics(run.folder)
     if run.trial is not None:
         return f"validation {record.selection} {metrics['validation'].get(record.selection, math.nan):.4f}"
     optimistic = "optimistic " if record.protocol == BEST_ON_TEST else ""
@@ -255,8 +253,6 @@ def _conclude(record: Record) -> Path:
 
 def _save(record: Record, *, is_a_look: bool = False) -> Results:
     metrics = metrics_of([*record.trials, *(record.grid or record.runs)])
-    finished = [run for run in record.counted(metrics) if run.folder in metrics]
-    record.measured = measure(finished, record.pipeline, record.measured)
     try:
         results = results_of(record, metrics)
     except ValidationError as error:
@@ -293,3 +289,109 @@ def stopped_by_signals() -> Generator[None]:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+class Display:
+    """A display of finished runs out of all, running ones with their steps, and the time left.
+
+    The steps of a run are read from its curve.jsonl, so that trainings in other processes need no channel to here.
+    """
+
+    def __init__(self, runs: Iterable[Run], *, show: bool = True, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.total, self.left, self.done_before = 0, dict[Path, Run](), 0.0
+        self.current: dict[Path, Run] = {}
+        self.started = time.monotonic()
+        self.show = show
+        self.expect(runs)
+        live = show and self.console.is_terminal
+        self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2) if live else None
+
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.start()
+        elif self.show and self.total > len(self.left):
+            print_line(f"{self.total - len(self.left)} of {self.total} runs were finished before", self.console)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def expect(self, runs: Iterable[Run]) -> None:
+        """Take more runs into the count."""
+        every = {run.folder: run for run in runs}
+        self.total += len(every)
+        self.left |= {folder: run for folder, run in every.items() if not run.finished()}
+        # runs done before this session say nothing about this session's speed
+        self.done_before += len(every) - sum(folder in self.left for folder in every)
+        self.done_before += sum(fraction(run) for folder, run in every.items() if folder in self.left)
+
+    def start(self, run: Run) -> None:
+        """Show that a run has started."""
+        self.current[run.folder] = run
+        if self.live is None and self.show:
+            number = self.total - len(self.left) + len(self.current)
+            print_line(f"[{number}/{self.total}] {run.label} ...", self.console)
+
+    def finish(self, run: Run, outcome: Outcome, result: str) -> None:
+        """Show how a run ended; ``result`` is its headline number in words."""
+        self.current.pop(run.folder, None)
+        self.left.pop(run.folder, None)
+        if not self.show:
+            return
+        text = result if outcome.status == "finished" else f"FAILED: {outcome.reason}"
+        print_line(f"{run.label}: {text} ({duration(outcome.seconds)}{self._time_left()})", self.console)
+
+    def render(self) -> Table:
+        """Return the display as a table."""
+        table = Table.grid(padding=(0, 1))
+        done = self._done()
+        waiting = len(self.left) - len(self.current)
+        head = f"{self.total - len(self.left)} of {self.total} runs, {len(self.current)} running, {waiting} waiting"
+        head += self._time_left()
+        table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
+        for run in list(self.current.values()):
+            part = fraction(run)
+            table.add_row(Text(printable(run.at_work())), ProgressBar(1, part, width=30), f"{part:.0%}")
+        return table
+
+    def _done(self) -> float:
+        return self.total - len(self.left) + sum(fraction(run) for run in list(self.left.values()))
+
+    def _time_left(self) -> str:
+        done, elapsed = self._done(), time.monotonic() - self.started
+        here = done - self.done_before
+        if here < 0.1 or done >= self.total:
+            return ""
+        return f"; about {duration(elapsed / here * (self.total - done))} left"
+
+
+def print_line(text: str, console: Console) -> None:
+    """Print a line as it stands: an arm may be called [bold]."""
+    console.print(escape(printable(text)), highlight=False, soft_wrap=True)
+
+
+def fraction(run: Run) -> float:
+    """Return the share of a run's steps that is done, 0 to 1; 0 if its number of steps is not known beforehand."""
+    steps = run.recipe.training.get("max_steps") or 0
+    curve = read_curve(run.folder) if steps > 0 else []
+    return min(1.0, float(curve[-1].get("step", 0)) / steps) if curve else 0.0
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in words: ``42 s``, ``5 min``, ``2 h 10 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def print_changes(budget: MatchedBudget, console: Console) -> None:
+    """Print the changes that make the budgets of all arms equal."""
+    if budget.sentence:
+        print_line(budget.sentence, console)
+    for arm, entry in budget.arms.items():
+        changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.changed.items()]
+        if changed:
+            print_line(f"  {arm}: {', '.join(changed)}", console)

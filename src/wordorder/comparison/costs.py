@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from wordorder.cost import GPUs
     from wordorder.training import Recipe
 
-CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
-"""Both names that transformers has had for gradient checkpointing."""
-
 
 def costs_of(recipe: Recipe, gpus: GPUs) -> tuple[list[dict[str, Any]], MatchedBudget | None]:
     """Count every arm of a recipe, or its one model, with the sizes that compare.match and compare.history give it.
@@ -46,8 +43,7 @@ def costs_of(recipe: Recipe, gpus: GPUs) -> tuple[list[dict[str, Any]], MatchedB
 def cost_of(recipe: Recipe) -> dict[str, Any]:
     """Return the cost of the recipe's model at the recipe's length and batch size, as `wordorder.cost.cost` does.
 
-    Beside it, the vocabulary counted with (vocab_size), and whether it is only known not to be larger
-    (vocab_size_is_upper_bound).
+    Beside it `vocab_size`, that is counted with, and `vocab_size_is_upper_bound`.
     """
     config, known = _counted_config(recipe)
     return {"vocab_size": config.vocab_size, "vocab_size_is_upper_bound": not known, **cost_of_config(recipe, config)}
@@ -60,10 +56,7 @@ def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Reci
 
 
 def _counted_config(recipe: Recipe) -> tuple[Any, bool]:
-    """Return the configuration of the recipe's model without its data, and whether its vocabulary is known.
-
-    A vocabulary that is not known has the largest size that there can be.
-    """
+    """Return the configuration of the recipe's model, and whether its vocabulary is known, or is the largest one."""
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
     from wordorder.training.recipe.pretrained import saved_version
@@ -85,7 +78,8 @@ def _on_gpus(recipe: Recipe, counted: dict[str, Any], gpus: GPUs) -> dict[str, A
     from wordorder.cost import activation_bytes
 
     training, pieces = recipe.training, recipe.segments_per_step
-    half, checkpointing = bool(training.get("bf16") or training.get("fp16")), any(map(training.get, CHECKPOINTING))
+    half = bool(training.get("bf16") or training.get("fp16"))
+    checkpointing = bool(training.get("gradient_checkpointing") or training.get("activation_checkpointing"))
     rows = int(training["per_device_train_batch_size"])
     estimated = activation_bytes(
         _counted_config(recipe)[0],

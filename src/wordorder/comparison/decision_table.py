@@ -24,14 +24,15 @@ from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics.aggregate import (
     REPLICATES,
     Floats,
+    Improvement,
     IntervalEstimate,
     aggregate,
     normalised,
     rank_correlation,
     ranks,
 )
+from wordorder.comparison.statistics.curves import mean_end, rate_at_edge
 from wordorder.comparison.statistics.intervals import paired_mean, paired_median
-from wordorder.comparison.statistics.plateau import mean_end, rate_at_edge
 from wordorder.comparison.statistics.significance import goodness_by_run, waiting_runs
 from wordorder.comparison.statistics.summary import by_run
 from wordorder.errors import BadInput
@@ -83,9 +84,7 @@ class Cell(_Written):
     low: float | None
     high: float | None
     rank: float
-    """See `statistics.aggregate.ranks`."""
     normalised: float
-    """Mean of the normalised scores."""
     relative_fall: float | None
     """Fall of the validation loss over the last tenth of the steps, as a share of it; None without a curve."""
     still_falling: bool | None
@@ -105,18 +104,6 @@ class ArmScore(_Written):
     interquartile_mean: IntervalEstimate
 
 
-class PairScore(_Written):
-    """The probability that a run of one arm is better than a run of the other, averaged over tasks."""
-
-    arm: str
-    against: str
-    probability: IntervalEstimate
-    p_on_these: float
-    """Corrected p-value that the arms are equal on each of these tasks; see `statistics.aggregate.Improvement`."""
-    p_on_others: float
-    """Corrected p-value that they are equal on tasks like these."""
-
-
 class Group(_Written):
     """The aggregates over the tasks of one size."""
 
@@ -124,7 +111,7 @@ class Group(_Written):
     tasks: tuple[str, ...]
     arms: tuple[ArmScore, ...]
     """Best mean rank first."""
-    pairs: tuple[PairScore, ...]
+    pairs: tuple[Improvement, ...]
 
 
 class Turn(_Written):
@@ -147,7 +134,6 @@ class DecisionTable(_Written):
     title: str
     arms: tuple[str, ...]
     left_out: tuple[str, ...]
-    """Arms that some files lack."""
     group_by: str | None
     confidence: float
     replicates: int
@@ -244,7 +230,6 @@ def make_decision_table(
 
 
 def _arms(files: Sequence[Path], read: Sequence[Results], *, common: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the arms of the table, in the order of the first file, and those left out."""
     every = list(dict.fromkeys(arm.name for results in read for arm in results.arms))
     own = [{arm.name for arm in results.arms} for results in read]
     shared = tuple(name for name in every if all(name in names for names in own))
@@ -312,11 +297,9 @@ def _task(path: Path, results: Results, group: str | None, name: str, arms: Sequ
 
 
 def _anchors(results: Results, quality: Metric) -> tuple[tuple[float, float] | None, str]:
-    """Return the scores that become 0 and 1, and what they are.
+    """Return the scores that become 0 and 1, fixed ones where there are such, and what they are.
 
-    Fixed ones where there are such, so that no number changes with the arms that are compared: of perplexity, on the
-    logarithmic scale of the tests, guessing all tokens of the vocabulary alike and knowing every token; of accuracy and
-    other shares 0 and 1, as they are, since a results file does not say how often guessing is right.
+    A perplexity's are guessing all tokens of the vocabulary alike and knowing every token, on the logarithmic scale.
     """
     if quality.key == PERPLEXITY.key:
         size = results.data.get("vocab_size")
@@ -354,7 +337,8 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
         centre = low = high = None
         if known:
             size = (paired_median if results.statistic == "median" else paired_mean)(known, CONFIDENCE)
-            ends = [None if end is None else _score(end, quality) for end in (size.low, size.high)]
+            best = math.inf if quality.perfect is None else quality.perfect  # Student's t knows no bound
+            ends = [None if end is None else min(_score(end, quality), best) for end in (size.low, size.high)]
             if not quality.higher_is_better:
                 ends.reverse()
             centre, low, high = _score(size.difference, quality), *ends
@@ -383,14 +367,14 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
 
 
 def _score(goodness: float, quality: Metric) -> float:
-    """Return the metric's value for one on the scale of the tests."""
     if quality.higher_is_better:
         return goodness
     return math.exp(-goodness) if quality.key == PERPLEXITY.key else -goodness
 
 
 def _group(value: str | None, tasks: Sequence[_Task], arms: Sequence[str]) -> Group:
-    found = aggregate([task.runs for task in tasks], [task.normal for task in tasks], confidence=CONFIDENCE)
+    runs, normal = [task.runs for task in tasks], [task.normal for task in tasks]
+    found = aggregate(runs, normal, arms, confidence=CONFIDENCE)
     scores = [
         ArmScore(arm=arm, mean_rank=rank, interquartile_mean=middle)
         for arm, rank, middle in zip(arms, found.mean_rank, found.interquartile_mean, strict=True)
@@ -399,16 +383,7 @@ def _group(value: str | None, tasks: Sequence[_Task], arms: Sequence[str]) -> Gr
         value=value,
         tasks=tuple(task.source.task for task in tasks),
         arms=tuple(sorted(scores, key=lambda score: score.mean_rank.value)),
-        pairs=tuple(
-            PairScore(
-                arm=arms[pair.arm],
-                against=arms[pair.against],
-                probability=pair.probability,
-                p_on_these=pair.p_on_these,
-                p_on_others=pair.p_on_others,
-            )
-            for pair in found.improvement
-        ),
+        pairs=found.improvement,
     )
 
 

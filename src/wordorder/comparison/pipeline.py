@@ -69,8 +69,7 @@ def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
 def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
     """Return the cost of a model with this configuration at the recipe's segment, batch size and share of masks.
 
-    The batch counts: what an encoding computes once per batch, such as TUPE's projections of the positions, is shared
-    by all tokens of the batch.
+    What an encoding computes once per batch, such as TUPE's projections of the positions, is shared by its tokens.
     """
     from wordorder.cost import cost as cost_of
 
@@ -99,10 +98,7 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
 
 
 def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[str, Mapping[str, Any]]) -> None:
-    """Measure a trained model with probes; the result is one file per probe in the run's folder.
-
-    A probe that fails says so in its file, and neither stops the others nor loses the run.
-    """
+    """Measure a trained model with probes; the result is one file per probe, also of one that fails."""
     from wordorder.comparison.probes.measure import measure_probes
 
     measure_probes(options, recipe, model_dir, run_folder, prepare=lambda: prepare(recipe, recipe.training["seed"]))

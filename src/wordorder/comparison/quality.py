@@ -28,11 +28,10 @@ def quality_of(results: Results) -> Metric:
 
 
 def _is_generated(results: Results) -> bool:
-    return generated_task(str(results.recipe.data.source)) is not None
+    return generated_task(str(results.recipe.data.get("source"))) is not None
 
 
 def _usual(task: str, *, generated: bool) -> Metric:
-    """Return the headline metric of a task where the recipe names none."""
     return TASKS[task].headline_of(generated) if task in TASKS else PERPLEXITY
 
 

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wordorder.comparison import results_file
 from wordorder.comparison.fairness.arms import Arm
 from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.measure import AXES, read_measured
 from wordorder.comparison.quality import metric_of
-from wordorder.comparison.results_file import (
-    SCHEMA,
-    ArmResult,
-    Failure,
-    FoldData,
-    Look,
-    MatchedBudget,
-    Planned,
-    ProbeResult,
-    ProbeRow,
-    Results,
-    Row,
-    SavedRecipe,
-    Skipped,
-    Trial,
-)
 from wordorder.comparison.runs import (
     Json,
     Metrics,
@@ -40,41 +25,19 @@ from wordorder.comparison.runs import (
     scores_of,
     validation_score,
 )
-from wordorder.comparison.statistics.claims import Kept
+from wordorder.comparison.statistics.curves import steps_to_loss
 from wordorder.comparison.statistics.significance import compare_arms
-from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import summarise
 from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import finite
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
-from wordorder.training.runs.folder import ENVIRONMENT, MODEL
+from wordorder.training.runs.folder import ENVIRONMENT, MODEL, read_curve
 from wordorder.training.runs.unit_scores import UnitScores, read_unit_scores
 
 if TYPE_CHECKING:
     from wordorder.comparison.engines.store import Store
     from wordorder.training import CompareConfig, Recipe
-
-
-MACHINE = ("device", "processors", "threads")
-"""Names of an environment that decide the speed of a training, besides other programs on the machine."""
-
-VALIDATION_ONLY = "validation-only"
-"""Protocol where there is no test split: validation chooses the checkpoint and is the score."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Measurements of the finished runs that count, besides their metrics."""
-
-    curves: Mapping[Path, Sequence[Json]] = field(default_factory=dict[Path, Sequence[Json]])
-    environments: Sequence[Json] = ()
-    """One for each run that has it, in their order."""
-    probes: Sequence[tuple[Run, str, Json]] = ()
-    """(run, name, content) of each probe that was measured with the options of now."""
-    costs: Mapping[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
-    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
-    maps: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,13 +57,14 @@ class Record:
     """All runs of a grid of learning rates; those that count are among them."""
     failed: dict[Path, str] = field(default_factory=dict[Path, str])
     """Run folder -> reason of its failure."""
-    measured: Measured = field(default_factory=Measured)
-    budget: MatchedBudget | None = None
-    """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.fairness.budget`."""
+    costs: dict[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
+    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
+    maps: dict[str, Json] = field(default_factory=dict[str, Json])
+    """Arm -> position-correlation maps of its first run."""
+    budget: results_file.MatchedBudget | None = None
     store: Store | None = None
-    """The object store that holds the folder; None for a folder of this machine."""
-    looks: tuple[Look, ...] = ()
-    """Dates and runs of the earlier looks at the results; see `wordorder.comparison.statistics.looks`."""
+    """The object store that holds the folder, if one does."""
+    looks: tuple[results_file.Look, ...] = ()
 
     @property
     def place(self) -> str:
@@ -126,7 +90,7 @@ class Record:
     @property
     def protocol(self) -> str:
         """The protocol of the scores: one of data.protocol, or "validation-only" where there is no test split."""
-        return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
+        return self.recipe.data.protocol if self.split == "test" else "validation-only"
 
     def counted(self, metrics: Metrics) -> list[Run]:
         """Return the runs that count: of a grid those of each arm's best rate."""
@@ -136,17 +100,23 @@ class Record:
         return [run for run in self.grid if chosen[run.arm] == run.rate]
 
 
-def results_of(record: Record, metrics: Metrics) -> Results:
-    """Return the content of results.json."""
-    runs, measured = record.counted(metrics), record.measured
+def results_of(record: Record, metrics: Metrics) -> results_file.Results:
+    """Return the content of results.json; what no run has been counted for is counted."""
+    runs = record.counted(metrics)
     finished = [run for run in runs if run.folder in metrics]
+    for run in finished:
+        if (run.arm, run.fold) not in record.costs:
+            record.costs[run.arm, run.fold] = record.pipeline.cost(run.recipe, run.folder / MODEL)
+        if run.arm not in record.maps:
+            record.maps[run.arm] = record.pipeline.correlation(run.recipe, run.folder / MODEL)
+    environments = _environments(finished)
     tried, folders = record.grid or runs, {run.folder for run in runs}
     waiting = [run for run in tried if run.folder not in metrics and run.folder not in record.failed]
     rows = tuple(_row(record, run, metrics[run.folder]) for run in finished)
     seeds, folds, rates = record.config.seeds, record.config.folds, record.config.tune or record.config.grid
     planned = len(record.arms) * len(seeds) * max(1, len(folds))
-    made = Results(
-        schema=SCHEMA,
+    made = results_file.Results(
+        schema=results_file.SCHEMA,
         name=record.recipe.name,
         task=record.recipe.data.task,
         metric=record.metric,
@@ -156,13 +126,13 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         statistic="median" if record.grid else "mean",
         complete=len(rows) == planned and not waiting,
         waiting=len(waiting),
-        planned=Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
-        recipe=SavedRecipe.model_validate(finite(record.recipe.to_dict())),
+        planned=results_file.Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
+        recipe=results_file.SavedRecipe.model_validate(finite(record.recipe.to_dict())),
         written=finite(record.recipe.raw),
-        environment=measured.environments[0] if measured.environments else {},
+        environment=environments[0] if environments else {},
         data=finite(next(iter(record.statistics.values()))),
         folds=tuple(
-            FoldData(
+            results_file.FoldData(
                 fold=fold,
                 fingerprint=own["fingerprint"],
                 documents={split: own[split]["documents"] for split in SPLITS if split in own},
@@ -185,21 +155,23 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         ),
         grid=tuple(grid_entries(record.grid, metrics, record.metric, record.failed)),
         summary=summarise(rows),
-        correlations={arm: maps for arm, maps in measured.maps.items() if maps},
-        probes=collect_probes(measured.probes),
+        correlations={arm: maps for arm, maps in record.maps.items() if maps},
+        probes=collect_probes(read_probes(finished)),
         looks=record.looks,
     )
-    own = own_encodings_of(arm.recipe for arm in record.arms)
     optional = {
         "baseline": record.config.reference,
         "budget": record.budget,
-        "own_encodings": own,
-        "notes": _notes_on_machines(measured.environments),
+        "own_encodings": own_encodings_of(arm.recipe for arm in record.arms),
+        "notes": _notes_on_machines(environments),
         "bleu_signature": metrics[finished[0].folder].get("bleu_signature") if finished else None,
     }
     results = _finite(made.having(**{key: value for key, value in optional.items() if value}))
     kept = {} if waiting else _unit_scores(finished)
-    return _finite(results.having(**conclusions(results, kept)))
+    tested, steps = compare_arms(results, kept), steps_to_loss(results)
+    return _finite(
+        results.having(comparisons=tested.comparisons, significance=tested.significance, steps_to_loss=steps)
+    )
 
 
 def _unit_scores(runs: Sequence[Run]) -> dict[str, dict[int, UnitScores]]:
@@ -212,10 +184,10 @@ def _unit_scores(runs: Sequence[Run]) -> dict[str, dict[int, UnitScores]]:
     return found
 
 
-def _row(record: Record, run: Run, metrics: Json) -> Row:
-    cost, curve = record.measured.costs[run.arm, run.fold], record.measured.curves[run.folder]
+def _row(record: Record, run: Run, metrics: Json) -> results_file.Row:
+    cost = record.costs[run.arm, run.fold]
     scores = {name: value for name, value in scores_of(metrics).items() if isinstance(value, int | float)}
-    points = [(point["step"], point.get("validation_loss")) for point in curve]
+    points = [(point["step"], point.get("validation_loss")) for point in read_curve(run.folder)]
     row = {
         "arm": run.arm,
         "seed": run.seed,
@@ -238,14 +210,14 @@ def _row(record: Record, run: Run, metrics: Json) -> Row:
         "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
         "model": (run.folder / MODEL).relative_to(record.folder).as_posix(),
     }
-    return Row.model_validate(row)
+    return results_file.Row.model_validate(row)
 
 
-def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
-    cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), dict[str, Any]())
+def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> results_file.ArmResult:
+    cost = next((found for (name, _), found in record.costs.items() if name == arm.name), dict[str, Any]())
     first = next((run for run in runs if run.arm == arm.name), None)
     configured = {own.name: own.overrides for own in record.config.arms}
-    return ArmResult(
+    return results_file.ArmResult(
         name=arm.name,
         encoding=arm.recipe.model.get("encoding"),
         overrides=finite(configured[arm.name]),
@@ -257,18 +229,18 @@ def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
     )
 
 
-def _trial(record: Record, run: Run, metrics: Json | None) -> Trial:
+def _trial(record: Record, run: Run, metrics: Json | None) -> results_file.Trial:
     reason = record.failed.get(run.folder)
     status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
     known = metrics if reason is None else None
     measured = {name: None if known is None else validation_score(known, name) for name in ("loss", record.selection)}
     rate = run.recipe.training.get("learning_rate")
     names = {"arm": run.arm, "learning_rate": rate, **_own_rate(run), "seed": run.seed, **_fold(run)}
-    return Trial.model_validate({**names, **measured, **status})
+    return results_file.Trial.model_validate({**names, **measured, **status})
 
 
-def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
-    return Failure(
+def _failure(run: Run, reason: str, *, counts: bool) -> results_file.Failure:
+    return results_file.Failure(
         arm=run.arm,
         seed=run.seed,
         **_fold(run),
@@ -282,7 +254,7 @@ def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
 
 def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
     """Return a note on the conditions between which speeds do not compare; [] if there is only one."""
-    counts = Counter(tuple(own.get(name) for name in MACHINE) for own in environments)
+    counts = Counter(tuple(own.get(name) for name in ("device", "processors", "threads")) for own in environments)
     if len(counts) < 2:
         return []
     told = [
@@ -296,7 +268,6 @@ def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
 
 
 def _own_rate(run: Run) -> dict[str, Any]:
-    """Return the multiple of the learning rate that the encoding has, where the recipe or the tuning says one."""
     factor = run.recipe.training.get("encoding_learning_rate")
     return {} if factor is None else {"encoding_learning_rate": factor}
 
@@ -305,65 +276,29 @@ def _fold(run: Run) -> dict[str, int]:
     return {} if run.fold is None else {"fold": run.fold}
 
 
-def _finite(results: Results) -> Results:
+def _finite(results: results_file.Results) -> results_file.Results:
     """Return results whose numbers that are none, such as the loss of a run that diverged, are None."""
-    return Results.model_validate(finite(results.as_json()))
+    return results_file.Results.model_validate(finite(results.as_json()))
 
 
-def conclusions(results: Results, kept: Kept | None = None) -> dict[str, object]:
-    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn.
-
-    Args:
-        results: the file.
-        kept: scores of units by arm and seed, for claims about new texts.
-    """
-    tested = compare_arms(results, kept)
-    return {
-        "comparisons": tested.comparisons,
-        "significance": tested.significance,
-        "steps_to_loss": steps_to_loss(results),
-    }
-
-
-def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, ProbeResult]:
+def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, results_file.ProbeResult]:
     """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none."""
-    found: dict[str, ProbeResult] = {}
+    found: dict[str, results_file.ProbeResult] = {}
     for run, name, content in measured:
-        axes = {axis: content.get(axis) for axis in AXES}
-        options: object = content.get("options", {})
-        probe = found.get(name) or ProbeResult.model_validate(
-            {**axes, "options": options, "rows": (), "skipped": (), "notes": ()}
+        head = {**{axis: content.get(axis) for axis in AXES}, "options": content.get("options", {})}
+        probe = found.get(name) or results_file.ProbeResult.model_validate(
+            {**head, "rows": (), "skipped": (), "notes": ()}
         )
-        found[name] = _with_run(probe, run, content)
+        of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
+        rows = [results_file.ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
+        notes = [note for note in content.get("notes", ()) if note not in probe.notes]
+        skipped = [results_file.Skipped(arm=run.arm, reason=reason)] if (reason := content.get("skipped")) else []
+        # every seed of an arm has the same reason where its encoding is the reason
+        skipped = [one for one in skipped if one not in probe.skipped]
+        found[name] = probe.having(
+            rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes)
+        )
     return found
-
-
-def _with_run(probe: ProbeResult, run: Run, content: Json) -> ProbeResult:
-    of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
-    rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
-    notes = [note for note in content.get("notes", ()) if note not in probe.notes]
-    reason = content.get("skipped")
-    skipped = [Skipped(arm=run.arm, reason=reason)] if reason else []
-    # every seed of an arm has the same reason where its encoding is the reason
-    skipped = [one for one in skipped if one not in probe.skipped]
-    return probe.having(rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes))
-
-
-def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Measured:
-    """Read the folders of finished runs, and count what no run has been counted for."""
-    costs, maps = dict(before.costs), dict(before.maps)
-    for run in finished:
-        if (run.arm, run.fold) not in costs:
-            costs[run.arm, run.fold] = pipeline.cost(run.recipe, run.folder / MODEL)
-        if run.arm not in maps:
-            maps[run.arm] = pipeline.correlation(run.recipe, run.folder / MODEL)
-    return Measured(
-        curves={run.folder: run.curve() for run in finished},
-        environments=_environments(finished),
-        probes=read_probes(finished),
-        costs=costs,
-        maps=maps,
-    )
 
 
 def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Json]]:
@@ -375,7 +310,6 @@ def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Json]]:
 
 
 def _environments(finished: Sequence[Run]) -> list[Json]:
-    """Return the environments of the runs, in their order; runs without one are left out."""
     found: list[Json] = []
     for path in [run.folder / ENVIRONMENT for run in finished]:
         if path.is_file():

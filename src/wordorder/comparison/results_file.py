@@ -1,9 +1,8 @@
 """The types of results.json, and how a file is read.
 
-The file is written by this package and never by hand, so a key that is not known here is no misspelling: a later
-version wrote it, or a script that published the file. It is kept, and written again in its place. What is known has a
-strict type, and a file of a later `SCHEMA`, in which a known key may mean something else, is refused. A key with a
-default is one that files of earlier versions, or published ones, lack.
+A key that is not known here is no misspelling: a later version wrote it, or a script that published the file. It is
+kept, and written again in its place. What is known has a strict type, and a file of a later `SCHEMA`, in which a known
+key may mean something else, is refused. A key with a default is one that files of earlier versions lack.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails
 
+from wordorder.comparison.statistics.outcomes import REVERSED
 from wordorder.errors import BadInput
 from wordorder.limits import one_line, read_json
 
@@ -219,17 +219,9 @@ class Failure(Saved):
     reason: str = ""
 
 
-class Claim(Saved):
-    """The test of one kind of claim about two arms; a positive difference says that the first is better."""
+class Tested(Saved):
+    """The test of a difference of two arms, which is positive where the first is better."""
 
-    method: str
-    measure: str
-    """Measure that is compared, such as "log perplexity"."""
-    seeds: int
-    """Number of seeds of the arm that has fewer."""
-    unit: str | None = None
-    """Unit of the texts that were tested over: "document", "example" or "segment"; None: over seeds alone."""
-    units: int | None = None
     difference: Number | None = None
     low: Number | None = None
     high: Number | None = None
@@ -238,6 +230,24 @@ class Claim(Saved):
     outcome: str
     lost: str | None = None
     """Why nothing is claimed: the arm that is ahead lost more runs."""
+
+    def reversed(self) -> Self:
+        """Return the test as seen from the other arm."""
+        difference, low, high = (None if end is None else 0.0 - end for end in (self.difference, self.high, self.low))
+        outcome = REVERSED.get(self.outcome, self.outcome)
+        return self.having(difference=difference, low=low, high=high, outcome=outcome)
+
+
+class Claim(Tested):
+    """The test of one kind of claim about two arms."""
+
+    method: str
+    measure: str
+    seeds: int
+    """Number of seeds of the arm that has fewer."""
+    unit: str | None = None
+    """Unit of the texts that were tested over: "document", "example" or "segment"; None: over seeds alone."""
+    units: int | None = None
     margin: Number | None = None
     """Difference up to which two arms are called the same; with the next two, of Welch's test alone."""
     p_same: Number | None = None
@@ -245,23 +255,15 @@ class Claim(Saved):
     same: bool | None = None
 
 
-class Comparison(Saved):
-    """The test of the difference of two arms; a positive difference says that `arm` is better."""
+class Comparison(Tested):
+    """The exact test of two arms, with other claims about them."""
 
     arm: str
     against: str
     paired: bool = False
     scale: str = "difference"
     n: int | None = None
-    difference: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
     effect: Number | None = None
-    p: Number | None = None
-    p_adjusted: Number | None = None
-    outcome: str
-    lost: str | None = None
-    """Why nothing is claimed: the arm that is ahead lost more runs."""
     retrained: Claim | None = None
     """Retrained, on these texts, under the assumption that seeds are roughly normal."""
     new_texts: Claim | None = None
@@ -419,32 +421,12 @@ class CompareTable(Saved):
     arms: Several[Table] = ()
 
 
-class DataTable(Saved):
-    """[data] of the recipe."""
-
-    source: JsonValue = None
-    folds: int | None = None
-    fold_kind: str | None = None
-
-
-class ModelTable(Saved):
-    """[model] of the recipe."""
-
-    pretrained: JsonValue = None
-
-
-class TrainingTable(Saved):
-    """[training] of the recipe."""
-
-    threads: int | None = None
-
-
 class SavedRecipe(Saved):
     """The recipe that made the results, as it was resolved then: names of later or earlier versions are kept."""
 
-    data: DataTable = DataTable()
-    model: ModelTable = ModelTable()
-    training: TrainingTable = TrainingTable()
+    data: Table = {}
+    model: Table = {}
+    training: Table = {}
     compare: CompareTable | None = None
 
 
@@ -503,17 +485,14 @@ _ATTRIBUTES = {"schema": "version"}
 """Keys whose attribute has another name: pydantic has a `schema` of its own."""
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path | str) -> Results:
     """Read a results.json.
-
-    Args:
-        path: the file.
 
     Raises:
         BadInput: it cannot be read, is of a later version, or is no results file; one line per fault.
     """
     try:
-        content: object = read_json(path)
+        content: object = read_json(Path(path))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read: {one_line(error)}") from None
     return parse_results(content, name=str(path))

@@ -1,4 +1,4 @@
-"""One training inside a comparison: its folder, its state, and the recipe that made it."""
+"""The trainings of a comparison: their folders and recipes, and the search for the learning rates of each arm."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wordorder.comparison.fairness.arms import OWN_RATE, RATE
 from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.results_file import GridEntry
+from wordorder.comparison.statistics.curves import at_edge
 from wordorder.comparison.statistics.summary import median_and_range
-from wordorder.comparison.tuning import Rates, Score, rank
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
-from wordorder.training.runs.folder import IDENTITY, METRICS, read_curve, read_metrics
+from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
 from wordorder.training.runs.run import differences, older_version_fault
 
 if TYPE_CHECKING:
@@ -72,14 +73,6 @@ class Run:
         probes = self.to_probe() if self.finished() else []
         return f"{self.label}, probe {probes[0]}" if probes else self.label
 
-    def metrics(self) -> dict[str, Any]:
-        """Return the metrics of the finished training."""
-        return read_metrics(self.folder)
-
-    def curve(self) -> list[dict[str, Any]]:
-        """Return the lines of curve.jsonl written so far; a half-written last line is left out."""
-        return read_curve(self.folder)
-
 
 def validation_score(metrics: Json, metric: str) -> float | None:
     """Return a score of the best checkpoint on the validation split; None where it is not a number."""
@@ -101,7 +94,7 @@ Statistics = Mapping[int | None, Json]
 
 def metrics_of(runs: Iterable[Run]) -> Metrics:
     """Return the metrics of those runs that are finished."""
-    return {run.folder: run.metrics() for run in runs if run.finished()}
+    return {run.folder: read_metrics(run.folder) for run in runs if run.finished()}
 
 
 def runs_of(
@@ -218,11 +211,7 @@ def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
 
 
 def trial_scores(runs: Iterable[Run], metrics: Metrics, metric: str) -> dict[str, dict[Rates, dict[int, Score | None]]]:
-    """Return by arm the scores of trials that have ended; see `tuning.Scores`.
-
-    Args:
-        runs: trials that are finished, or failed.
-    """
+    """Return by arm the scores of trials that are finished, or failed; see `Scores`."""
     sign = 1 if lower_is_better(metric) else -1
     found: dict[str, dict[Rates, dict[int, Score | None]]] = {}
     for run in runs:
@@ -253,9 +242,8 @@ def scores_by_rate(runs: Iterable[Run], metrics: Metrics, metric: str) -> GridSc
 def best_rates(scores: GridScores, metric: str) -> dict[str, float]:
     """Return each arm's rate: of those with the most finished seeds, the one with the best median, as TUPE for GLUE.
 
-    A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.
-    Ke et al. 2021, https://arxiv.org/abs/2006.15595, Appendix B. Where the rate is chosen on the split that is
-    reported, as there, the result is optimistic: the best of several tries, which no other data confirms.
+    Of equals the smaller one. Ke et al. 2021, https://arxiv.org/abs/2006.15595, Appendix B. Where the rate is chosen on
+    the split that is reported, as there, the result is optimistic.
     """
     sign = 1 if lower_is_better(metric) else -1
 
@@ -281,3 +269,95 @@ def grid_entries(runs: Sequence[Run], metrics: Metrics, metric: str, failed: Map
         for arm, rates in scores.items()
         for rate, seeds in rates.items()
     ]
+
+
+class Rates(NamedTuple):
+    """The learning rates of one trial."""
+
+    rate: float
+    """`training.learning_rate`."""
+    factor: float | None = None
+    """`training.encoding_learning_rate`; None leaves it as the arm has it."""
+
+    @property
+    def words(self) -> str:
+        """The rates as tables and folders name them: "0.002" or "0.002 x4"."""
+        return f"{self.rate:g}" if self.factor is None else f"{self.rate:g} x{self.factor:g}"
+
+
+class Score(NamedTuple):
+    """The validation score of one trial, of which less is better."""
+
+    score: float
+    loss: float = 0.0
+    """The validation loss, which decides between equal scores: many rates may reach an accuracy of 1."""
+
+
+Scores = Mapping[Rates, Mapping[int, Score | None]]
+"""Rates -> tuning seed -> score; None for a trial that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """The search for the rates of one arm: a grid that is halved from seed to seed, and extended at its edges.
+
+    On the first tuning seed all rates are tried, on each further one the better half of those that are left, by the
+    median over the seeds so far (successive halving, Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943).
+    Where the best rates stand at an edge of the grid, the next values beyond, in the ratio of the last two, are tried
+    on all tuning seeds; at most `extend` times.
+    """
+
+    rates: tuple[float, ...]
+    factors: tuple[float | None, ...]
+    seeds: tuple[int, ...]
+    extend: int = 0
+
+    def next_trials(self, scores: Scores) -> list[tuple[Rates, int]]:
+        """Return the trials (rates, seed) that come next, from the scores of those before; [] at the end."""
+        left = [Rates(*pair) for pair in product(self.rates, self.factors)]
+
+        def order(one: Rates) -> tuple[int, float, float]:
+            return rank(scores.get(one, {}).values())
+
+        for number, seed in enumerate(self.seeds):
+            if missing := [(one, seed) for one in left if seed not in scores.get(one, {})]:
+                return missing
+            if number + 1 < len(self.seeds):
+                left = sorted(left, key=order)[: math.ceil(len(left) / 2)]
+        rates, factors = list(self.rates), [factor for factor in self.factors if factor is not None]
+        for _ in range(self.extend):
+            best = min(left, key=order)
+            sides = [best.rate, *_beyond(best.rate, rates)], [best.factor, *_beyond(best.factor, factors)]
+            found = [Rates(*pair) for pair in product(*sides)][1:]
+            if missing := [(one, seed) for one in found for seed in self.seeds if seed not in scores.get(one, {})]:
+                return missing
+            left += found
+            rates += [one.rate for one in found]
+            factors += [one.factor for one in found if one.factor is not None]
+        return []
+
+
+def best_of(scores: Scores) -> Rates | None:
+    """Return the best rates of those that were tried on the most seeds; None if no trial gave a score."""
+    known = [one for one, seeds in scores.items() if any(value is not None for value in seeds.values())]
+    return min(sorted(known), key=lambda one: rank(scores[one].values()), default=None)
+
+
+def rank(scores: Iterable[Score | None]) -> tuple[int, float, float]:
+    """Return the key by which rates are sorted, best first: seeds with a score, then their median, then the loss's.
+
+    Rates that a seed could not be trained with, and those left out after the first seeds, lose against the others.
+    """
+    values = [value for value in scores if value is not None]
+    if not values:
+        return 0, math.inf, math.inf
+    return -len(values), median(value.score for value in values), median(value.loss for value in values)
+
+
+def _beyond(value: float | None, tried: Sequence[float]) -> list[float]:
+    """Return the next value beyond the edge that a value stands at, in the ratio of the last two; [] inside."""
+    known = sorted(set(tried))
+    if value is None or not at_edge(value, known):
+        return []
+    last, before = (known[0], known[1]) if value == known[0] else (known[-1], known[-2])
+    return [float(f"{last * last / before:.6g}")]

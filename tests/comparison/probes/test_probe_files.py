@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from wordorder.comparison.probes import measure
-from wordorder.comparison.probes.catalog import PROBES
-from wordorder.comparison.probes.measure import KILLED, path_of, read_probe
+from wordorder.comparison.probes.measure import KILLED, PROBES, path_of
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured
 from wordorder.comparison.results import collect_probes, read_probes
 from wordorder.comparison.runs import Run
@@ -14,6 +13,10 @@ from wordorder.errors import RunFailed, Stopped
 
 CALLS: list[str] = []
 LOAD = measure._load
+
+
+def content_of(folder, name):
+    return json.loads(path_of(folder, name).read_text())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,7 @@ def run_probes(folder, options):
 
 def test_a_refusal_and_a_failure_lose_nothing_else(tmp_path):
     run_probes(tmp_path, {"one": {"ends": "broken"}, "two": {"ends": "refused"}, "three": {}})
-    one, two, three = (read_probe(tmp_path, name) for name in ("one", "two", "three"))
+    one, two, three = (content_of(tmp_path, name) for name in ("one", "two", "three"))
     assert one["skipped"] == "failed: RuntimeError: out of memory"
     assert (two["skipped"], two["failed"]) == ("it is a fake", False)
     assert three["rows"][0] == {"x": 1, "value": 2.5}
@@ -81,7 +84,7 @@ def test_what_is_measured_is_not_measured_again(tmp_path):
 def test_a_stop_is_passed_on_and_the_probe_begins_anew(tmp_path):
     with pytest.raises(Stopped):
         run_probes(tmp_path, {"one": {}, "two": {"ends": "stopped"}})
-    assert read_probe(tmp_path, "two")["skipped"] == KILLED
+    assert content_of(tmp_path, "two")["skipped"] == KILLED
     with pytest.raises(Stopped):
         run_probes(tmp_path, {"one": {}, "two": {"ends": "stopped"}})
     assert CALLS == ["well", "stopped", "stopped"]
@@ -93,7 +96,7 @@ def test_a_model_that_cannot_be_loaded_is_a_reason_too(tmp_path, monkeypatch):
 
     monkeypatch.setattr(measure, "_load", broken)
     run_probes(tmp_path, {"one": {}})
-    assert read_probe(tmp_path, "one")["skipped"] == "failed: RunFailed: no such weights"
+    assert content_of(tmp_path, "one")["skipped"] == "failed: RunFailed: no such weights"
 
 
 def test_results_hold_the_rows_of_all_runs_and_each_reason_once(tmp_path):

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from wordorder.comparison.probes.catalog import PROBES, check_probes, make_probe
 from wordorder.comparison.probes.extrapolation import Extrapolation
+from wordorder.comparison.probes.measure import PROBES, check_probes, make_probe
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 

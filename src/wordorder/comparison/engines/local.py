@@ -5,28 +5,118 @@ Where there are CUDA devices each has a worker that sees no other one; see `plac
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import signal
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from types import FrameType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
-from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
 from wordorder.comparison.fairness.own_arm import load_again
-from wordorder.comparison.runs import Run
+from wordorder.comparison.runs import Run, Statistics, identity
+from wordorder.durable import write_json
 from wordorder.encodings import Source, registered_encodings
-from wordorder.errors import Stopped
+from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.streams import prepare_streams
 from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.runs.folder import IDENTITY, MODEL
 
 if TYPE_CHECKING:
+    from wordorder.comparison.engines.store import Store
+    from wordorder.comparison.pipeline import Pipeline
     from wordorder.training import Recipe
+
+GRACE_SECONDS = 120.0
+"""Seconds that a run may take to save its state after a signal."""
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""Environment of a process that trains. torch's libraries read it when they load, so it must be set before."""
+
+KILLED = "its process was killed (by the system when memory runs out, or by hand)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The end of a training. Plain values only: an exception from another process might not unpickle."""
+
+    status: Literal["finished", "failed", "stopped"]
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The parts that all runs of a comparison share, and the training of one of them."""
+
+    pipeline: Pipeline
+    statistics: Statistics
+    store: Store | None = None
+    """The object store that holds the comparison's folder; None for a folder that all processes see."""
+
+    def __call__(self, run: Run) -> Outcome:
+        """Train one run to its end, resumed if it was stopped, measure its probes, and return its outcome."""
+        if self.store is None:
+            return execute(self.pipeline, run, self.statistics)
+        try:
+            with self.store.working_copy(run.folder) as folder:
+                return execute(self.pipeline, replace(run, folder=folder), self.statistics)
+        except RunFailed as error:  # of the store
+            return Outcome(status="failed", reason=str(error))
+
+    def ended(self, run: Run, outcome: Outcome | str) -> Outcome:
+        """Bring the files of a run that has ended from the object store to its folder, and return its outcome.
+
+        Args:
+            run: the run.
+            outcome: its outcome, or why its process has none: one that was killed in a probe has trained before.
+        """
+        if self.store is not None:
+            try:
+                self.store.fetch(run.folder)
+            except RunFailed as error:
+                return Outcome(status="failed", reason=str(error))
+        if isinstance(outcome, str):
+            return Outcome(status="finished" if run.finished() else "failed", reason=outcome)
+        return outcome
+
+
+def execute(pipeline: Pipeline, run: Run, statistics: Statistics) -> Outcome:
+    """Train one run in its folder."""
+    start = time.monotonic()
+    try:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        # which a later comparison checks
+        write_json(run.folder / IDENTITY, identity(run, statistics[run.fold]))
+        release_memory()
+        if not run.finished():
+            pipeline.train(run.recipe, run.folder, run.seed)
+        if run.finished() and run.to_probe():
+            pipeline.probe(run.recipe, run.folder / MODEL, run.folder, run.probes)
+    except (Stopped, KeyboardInterrupt):
+        return Outcome(status="stopped", seconds=time.monotonic() - start)
+    except Exception as error:  # whatever breaks one arm must not lose the others
+        reason = " ".join(error.faults) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+        return Outcome(status="failed", reason=reason, seconds=time.monotonic() - start)
+    if not run.finished():
+        return Outcome(status="failed", reason="the training ended without writing metrics.json")
+    return Outcome(status="finished", seconds=time.monotonic() - start)
+
+
+def release_memory() -> None:
+    """Return freed memory to the system, so that a run's peak memory does not include that of the run before."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # not glibc: the allocator keeps what it keeps
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the devices that a process sees; torch reads it when it first looks for them."""
@@ -46,7 +136,7 @@ def devices_of(recipe: Recipe) -> tuple[str, ...]:
     return tuple(named[:count] if named else map(str, range(count)))
 
 
-def placements(devices: Sequence[str], *, workers: int, runs: int) -> list[dict[str, str]]:
+def placements(devices: Sequence[str], workers: int, runs: int) -> list[dict[str, str]]:
     """Return the environment of each worker process; an empty list if runs are trained one after the other here.
 
     Every CUDA device has a worker, which sees no other device; more workers than devices share them in turn, and more
@@ -72,8 +162,8 @@ class InThisProcess(Executor):
 class LocalEngine:
     """Trains one run after the other in this process, or several at once in worker processes, one for each place.
 
-    One executor per process rather than one for all: when the system kills a process, the run that it worked on is
-    known and is the only one that is lost.
+    An executor per process: when the system kills one, the run that it worked on is known and the only one that is
+    lost.
     """
 
     def __init__(self, job: Job, *, places: Sequence[Mapping[str, str]]) -> None:
@@ -84,11 +174,15 @@ class LocalEngine:
         self.busy: dict[Future[Outcome], tuple[Run, Executor]] = {}
 
     def submit(self, run: Run) -> None:
-        """Hand over a run; see `Engine`."""
+        """Hand over a run; it begins when there is room for it."""
         self.waiting.append(run)
 
     def as_completed(self, started: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield every run with its outcome; see `Engine`."""
+        """Yield every run that was handed over with its outcome, as it ends; `started` is called when one begins.
+
+        Raises:
+            Stopped: a signal asked to stop; the states of runs are saved.
+        """
         while self.waiting or self.busy:
             while self.waiting and self.idle:
                 run, executor = self.waiting.popleft(), self.idle.popleft()
@@ -111,7 +205,7 @@ class LocalEngine:
                 yield run, outcome
 
     def cancel(self) -> None:
-        """Let busy workers save their state, then end all of them."""
+        """Drop waiting runs, let those at work save their state, and end the processes."""
         busy = {task: executor for task, (_, executor) in self.busy.items() if isinstance(executor, Worker)}
         # a signal may have come when a run was just handed over, and its task was not noted yet
         for worker in [worker for worker in self.workers if worker not in self.idle]:
@@ -123,30 +217,17 @@ class LocalEngine:
             busy[task].send(getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-@contextmanager
-def environment(values: Mapping[str, str]) -> Generator[None]:
-    """Set environment variables for the processes that are started within the block."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 class Worker(ProcessPoolExecutor):
     """One process that imports torch once and trains run after run, with one thread or with training.threads."""
 
     def __init__(self, place: Mapping[str, str] | None = None) -> None:
+        from accelerate.utils import patch_environment  # pyright: ignore[reportUnknownVariableType]
+
         self.place = dict(place or {})
         own = tuple(registered_encodings().values())
         # spawn, not fork: a forked torch with threads may hang
         super().__init__(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(own,))
-        with environment({**ONE_THREAD, **self.place}):
+        with patch_environment(**ONE_THREAD, **self.place):
             self.pid = self.submit(os.getpid)  # the first task starts the process
 
     def send(self, which: int) -> None:

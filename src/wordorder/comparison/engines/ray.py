@@ -17,16 +17,16 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
+from wordorder.comparison.engines.local import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
 from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.runs import Run
 from wordorder.encodings import Source, registered_encodings
@@ -70,13 +70,7 @@ class RayEngine:
     """Trains runs as Ray tasks, as many at once as the cluster has room for."""
 
     def __init__(self, job: Job, cluster: RayCluster, *, folder: Path, on_gpus: bool) -> None:
-        """Connect to the cluster.
-
-        Args:
-            job: what all runs share.
-            cluster: the cluster.
-            folder: the comparison's folder, in which a file tells the machines that they see the same one.
-            on_gpus: whether the recipe may train on a GPU.
+        """Connect to the cluster; a file in the comparison's `folder` tells the machines that they see the same one.
 
         Raises:
             BadInput: the cluster cannot be reached, or has no machine that a run fits on.
@@ -93,8 +87,12 @@ class RayEngine:
         self.own = not ray.is_initialized()  # a user's own session stays
         try:
             if self.own:
-                with _same_signals():
+                before = signal.getsignal(signal.SIGTERM)  # Ray would end the process at once
+                try:
                     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+                finally:
+                    if threading.current_thread() is threading.main_thread():
+                        signal.signal(signal.SIGTERM, before)
             self._prepare(cluster, on_gpus=on_gpus)
         except (ConnectionError, ValueError, RuntimeError) as error:
             self.cancel()
@@ -104,7 +102,6 @@ class RayEngine:
             raise
 
     def _prepare(self, cluster: RayCluster, *, on_gpus: bool) -> None:
-        """Share what all runs need."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -127,12 +124,12 @@ class RayEngine:
         self.begun = begun.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
     def submit(self, run: Run) -> None:
-        """Hand over a run; see `Engine`."""
+        """Hand over a run; see `LocalEngine`."""
         task = self.task.remote(self.shared, run, self.begun)
         self.runs[task.future()] = run, task
 
     def as_completed(self, started: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield every run with its outcome; see `Engine`."""
+        """Yield every run with its outcome; see `LocalEngine`."""
         while self.runs:
             # not ray.wait, in whose C++ code an exception that a signal raises is lost
             done, _ = wait(self.runs, timeout=_SECONDS, return_when=FIRST_COMPLETED)
@@ -156,7 +153,6 @@ class RayEngine:
                     started(running[folder])
 
     def _outcome(self, future: Future[Outcome]) -> Outcome | str:
-        """Return the outcome of a task, or the reason why it has none."""
         errors = self.ray.exceptions
         try:
             return future.result()
@@ -194,7 +190,6 @@ class _Begun:
 
 
 def _train(shared: tuple[Job, Sequence[Source], str, Path | None], run: Run, begun: Any) -> Outcome:
-    """Train one run in a worker of Ray."""
     job, own, where, token = shared
     prepare_streams()
     if token is not None and not token.exists():
@@ -205,17 +200,6 @@ def _train(shared: tuple[Job, Sequence[Source], str, Path | None], run: Run, beg
     begun.add.remote(run.folder)
     load_again(own)
     return job(run)
-
-
-@contextmanager
-def _same_signals() -> Generator[None]:
-    """Keep what SIGTERM does: Ray would end the process at once."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
 
 
 def _check_answers(address: str | None) -> None:

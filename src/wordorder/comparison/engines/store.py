@@ -40,7 +40,11 @@ Seen = dict[PurePosixPath, tuple[int, int]]
 
 @dataclass(kw_only=True)
 class Store:
-    """An object store's folder, and its copy here, where the comparison reads and writes."""
+    """An object store's folder, and its copy here, where the comparison reads and writes.
+
+    Raises:
+        RunFailed: the store cannot be read or written.
+    """
 
     url: str
     here: Path
@@ -73,32 +77,20 @@ class Store:
         return store
 
     def fetch(self, folder: Path) -> None:
-        """Bring everything but checkpoints to a folder of the copy.
-
-        Raises:
-            RunFailed: the store cannot be read.
-        """
+        """Bring everything but checkpoints to a folder of the copy."""
         part = self._part(folder)
         with self._reached():
             self._download(part, folder, checkpoints=False)
         self.saved |= {part / name: state for name, state in seen(folder).items()}
 
     def save(self) -> None:
-        """Write the files of the copy that are new or changed into the store.
-
-        Raises:
-            RunFailed: the store cannot be written.
-        """
+        """Write the files of the copy that are new or changed into the store."""
         with self._reached():
             _Upload(self, PurePosixPath(), self.here, self.saved).new(finish=True)
 
     @contextmanager
     def working_copy(self, folder: Path) -> Generator[Path]:
-        """Give a run a folder that begins as the store has it, and bring what it writes into the store.
-
-        Raises:
-            RunFailed: the store cannot be read or written.
-        """
+        """Give a run a folder that begins as the store has it, and bring what it writes into the store."""
         part = self._part(folder)
         with tempfile.TemporaryDirectory(prefix="wordorder-") as scratch:
             copy = Path(scratch).joinpath(*part.parts)  # the names of its parents are those of arm, rate and fold
@@ -162,11 +154,7 @@ class _Upload:
         self.folder, self.sent = folder, sent
 
     def new(self, *, finish: bool = False) -> None:
-        """Copy what is new or changed.
-
-        Args:
-            finish: the training has ended, so its last file counts too.
-        """
+        """Copy what is new or changed; at the `finish` of a training its last file too."""
         now = seen(self.folder)
         for name in sorted((name for name in now if now[name] != self.sent.get(name)), key=_order):
             if not finish and name.name == METRICS:
@@ -215,5 +203,4 @@ def seen(folder: Path) -> Seen:
 
 
 def _order(name: PurePosixPath) -> tuple[int, str]:
-    """Return the key that sorts files in the order in which they are copied."""
     return {METRICS: 2, MANIFEST: 1}.get(name.name, 0), str(name)

@@ -24,8 +24,7 @@ FREE_FOR_EVERY_ARM = frozenset(
 )
 """Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
 
-A list of what is allowed, because TrainingArguments has over a hundred names and grows with every release. Most others
-would give the arms other batches, another number of steps, another arithmetic (bf16, tf32) or speed (torch_compile), or
+Most others would give the arms other batches, another number of steps, another arithmetic (bf16, tf32) or speed, or
 another choice of checkpoint, and the table would show that as if it came from the encoding.
 """
 

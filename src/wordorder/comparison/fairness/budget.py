@@ -1,16 +1,17 @@
-"""Equal budgets: give every arm the parameters or the arithmetic of the baseline, or refuse."""
+"""Equal budgets: give every arm the parameters or the arithmetic of the baseline, and the same history, or refuse."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wordorder.comparison.fairness.history import equal_history, histories, history_sentence
 from wordorder.comparison.pipeline import cost_of_config
-from wordorder.comparison.results_file import ArmBudget, MatchedBudget, Results, Row
+from wordorder.comparison.results_file import ArmBudget, History, MatchedBudget, Results, Row
+from wordorder.data.names import LANES
 from wordorder.errors import BadInput, UnfairComparison
+from wordorder.tasks import TASKS
 from wordorder.training.loop.batches import same_batches
 from wordorder.training.recipe.toml_text import split_key
 
@@ -24,7 +25,7 @@ TOLERANCE = 0.01
 """Largest relative difference between two arms that still counts as equal."""
 
 UNITS = {"parameters": "parameters", "flops": "FLOP per token"}
-"""compare.match -> unit of the budget: all parameters; forward and backward."""
+"""compare.match -> unit of the budget."""
 
 IN_ROW = {"parameters": "parameters", "flops": "flops_per_token"}
 """compare.match -> name of the matched quantity in a row of the results."""
@@ -94,8 +95,14 @@ def fit_budget(
 def _fit_sizes(
     arms: tuple[Arm, ...], recipe: Recipe, compare: CompareConfig, pipeline: Pipeline, config_of: ConfigOf | None
 ) -> tuple[tuple[Arm, ...], dict[str, ArmBudget]]:
-    fixed = {arm.name: sizes for arm in compare.arms if (sizes := _sizes_set(arm.overrides))}
-    config_of = config_of or _config_of(recipe, compare, pipeline)
+    keys = {arm.name: [split_key(key)[:2] for key in arm.overrides] for arm in compare.arms}
+    fixed = {arm: [name for section, name in own if section == "model" and name in SIZES] for arm, own in keys.items()}
+    if config_of is None:
+        from wordorder.training.runs.fit import make_config
+
+        own = recipe.with_overrides({"data.fold": compare.folds[0]}) if compare.folds else recipe
+        prepared = pipeline.prepare(own, compare.seeds[0])
+        config_of = partial(make_config, prepared=prepared)
     reference = next(arm for arm in arms if arm.name == compare.reference)
     target = _count(reference.recipe, config_of, compare.match, {})
     adapted: list[Arm] = []
@@ -107,13 +114,12 @@ def _fit_sizes(
         changes: Mapping[str, int] = {}
         if arm is reference:
             counts[arm.name] = target
-        if arm.name in fixed or arm.recipe.pretrained is not None:
-            names = ", ".join(f"model.{name}" for name in fixed.get(arm.name, [])) or "model.pretrained"
+        if fixed[arm.name] or arm.recipe.pretrained is not None:
+            names = ", ".join(f"model.{name}" for name in fixed[arm.name]) or "model.pretrained"
             reasons[arm.name] = f"sets {names} itself and is not resized; leave that out"
         elif arm is not reference:
             try:
-                sized = fit_widths(arm.recipe, count, target, tolerance=TOLERANCE)
-                changes, counts[arm.name] = sized.changes, sized.value
+                changes, counts[arm.name] = fit_widths(arm.recipe, count, target, tolerance=TOLERANCE)
             except BadInput as error:
                 reasons[arm.name] = f"cannot be resized: {error.faults[0]}"
         if arm.name not in counts:
@@ -128,20 +134,6 @@ def _fit_sizes(
         )
     check_equal(counts, compare, reasons)
     return tuple(adapted), entries
-
-
-def _sizes_set(overrides: Mapping[str, Any]) -> list[str]:
-    keys = [split_key(key)[:2] for key in overrides]
-    return [name for section, name in keys if section == "model" and name in SIZES]
-
-
-def _config_of(recipe: Recipe, compare: CompareConfig, pipeline: Pipeline) -> ConfigOf:
-    """Return the configuration function of training, with vocabulary and classes of the data of the first fold."""
-    from wordorder.training.runs.fit import make_config
-
-    own = recipe.with_overrides({"data.fold": compare.folds[0]}) if compare.folds else recipe
-    prepared = pipeline.prepare(own, compare.seeds[0])
-    return lambda changed: make_config(changed, prepared)
 
 
 def _count(recipe: Recipe, config_of: ConfigOf, match: str, changes: Mapping[str, int]) -> float:
@@ -199,10 +191,7 @@ def _budget_faults(rows: Sequence[Row], budget: MatchedBudget | None) -> list[st
 
 
 def _step_faults(rows: Sequence[Row]) -> list[str]:
-    """Return a fault for each run whose number of steps differs from that of its fold's first run.
-
-    A digest of the batches says nothing of what a longer run was fed after the shorter one ended.
-    """
+    """Return a fault for each run of other steps than its fold's first; batch digests say nothing of longer runs."""
     steps: dict[int | None, int] = {}
     return [
         f"{_run(row)}: was trained for {row.steps:,} steps, and others for {steps[row.fold]:,}; its folder "
@@ -213,7 +202,6 @@ def _step_faults(rows: Sequence[Row]) -> list[str]:
 
 
 def _batch_faults(rows: Sequence[Row], baseline: str | None) -> list[str]:
-    """Compare the batches of all arms of one seed and fold with those of the baseline, or of the first arm."""
     faults: list[str] = []
     for place in dict.fromkeys((row.seed, row.fold) for row in rows):
         fed = [(row, row.batches) for row in rows if (row.seed, row.fold) == place and row.batches]
@@ -250,23 +238,12 @@ def _sentence(compare: CompareConfig, entries: Mapping[str, ArmBudget]) -> str:
     return f"Every arm {verb} {target:,.0f} {unit} within {TOLERANCE:.0%}{beside}."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
-    """The widths that were found."""
+def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float) -> tuple[dict[str, int], float]:
+    """Return widths with which a network has the target cost, and its cost; they may be too far from it still.
 
-    changes: Mapping[str, int]
-    """Name of [model] -> value; empty where nothing had to change."""
-    value: float
-    """Cost of the network with these widths."""
-
-
-def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float) -> Sized:
-    """Find widths with which a network has the target cost; the nearest ones, which may be too far from it still.
-
-    First the width inside the layers (of the feed-forward networks; a convolution's filters; the recurrent state),
-    from a quarter to four times what it is; where that is not enough the width of the whole model, the other keeping
-    its proportion, and then again the inner one. Nothing changes where the network agrees already within half the
-    tolerance.
+    First the width inside the layers (of the feed-forward networks; a convolution's filters; the recurrent state), from
+    a quarter to four times what it is; where that is not enough the width of the whole model, the other in proportion,
+    and then again the inner one. Nothing changes where the network agrees already within half the tolerance.
     """
     known: dict[tuple[tuple[str, int], ...], float] = {}
     hidden = int(recipe.model["hidden_size"])
@@ -284,7 +261,7 @@ def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float)
         own = {} if inner is None else {inner: max(1, round(_width(recipe, inner) * width / hidden))}
         return {"hidden_size": width, **own}
 
-    def fitted(width: int) -> Sized:
+    def fitted(width: int) -> tuple[dict[str, int], float]:
         """Fit the inner width at a given width of the model."""
         changes = in_proportion(width)
         if inner is not None:
@@ -299,22 +276,21 @@ def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float)
             tidy = max(_TIDY, round(changes[name] / _TIDY) * _TIDY)
             if _off(at(tidy), target) <= tolerance / 4:
                 changes[name] = tidy
-        return Sized(changes=changes, value=counted(changes))
+        return changes, counted(changes)
 
     now = counted({})
     if _off(now, target) <= tolerance / 2:
-        return Sized(changes={}, value=now)
+        return {}, now
     if inner is not None:
-        found = fitted(hidden)
-        if _off(found.value, target) <= tolerance / 2:
-            return found
+        changes, value = fitted(hidden)
+        if _off(value, target) <= tolerance / 2:
+            return changes, value
     heads = int(recipe.model.get("num_attention_heads") or 1)
     width = _fit_hidden(lambda width: counted(in_proportion(width)), hidden, heads, target, larger=now < target)
     return fitted(width)
 
 
 def _fit_hidden(count: Callable[[int], float], hidden: int, heads: int, target: float, *, larger: bool) -> int:
-    """Return the model width nearest to the target cost, of those that the encoding can take."""
     step = _step(count, hidden, heads, larger=larger)
     if larger:
         return hidden + step * nearest(lambda n: count(hidden + step * n), 0, (MOST - 1) * hidden // step, target)
@@ -325,7 +301,6 @@ def _fit_hidden(count: Callable[[int], float], hidden: int, heads: int, target: 
 
 
 def _step(count: Callable[[int], float], hidden: int, heads: int, *, larger: bool) -> int:
-    """Return the number of channels by which the model's width can change."""
     fault = BadInput(f"model.hidden_size {hidden} cannot become smaller")
     for step in (times * heads for times in _STEPS):
         width = hidden + step if larger else hidden - step
@@ -378,3 +353,99 @@ def count_parameters(recipe: Recipe, config: Any) -> int:
     with torch.device("meta"):
         model: Any = model_class(recipe.network, recipe.data.task)(config)
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    """Give arms with a memory shorter segments, so that memory and segment together are as long as the others' segment.
+
+    The question is kimiyoung/transformer-xl#95: 512 tokens at once, or 256 beside a memory of 256. With data.length H,
+    an arm whose memory holds M reads segments of H - M. Everything else stays equal:
+
+    - A step reads the same H tokens of the same lanes: the arm reads them in H / (H - M) segments, one after another,
+      and learns from all of them together (`training.segments_per_step`), its loss being the mean over the same tokens.
+    - Arms without a memory are scored in windows of H tokens that advance by H - M (`training.eval_stride`), so that
+      they, too, predict every token of a text from at least M + 1 tokens and at most H, once there are so many.
+
+    Raises:
+        BadInput: the texts are not read in lanes, or a memory's length leaves no such segments.
+    """
+    first = arms[0].recipe
+    if not TASKS[first.data.task].running_text or first.data.packing != LANES:
+        raise BadInput(
+            'compare.history = "equal" is for running text that goes on from segment to segment: data.task causal-lm '
+            f'with data.packing "lanes", got {first.data.task} with {first.data.packing!r}; leave compare.history out'
+        )
+    pieces: dict[str, int] = {}
+    faults: list[str] = []
+    for arm in arms:
+        try:
+            pieces |= {arm.name: _pieces(arm)} if _remembers(arm.recipe) else {}
+        except BadInput as error:
+            faults += error.faults
+    if faults:
+        raise BadInput(faults)
+    return tuple(_adapted(arm, pieces.get(arm.name), max(pieces.values(), default=1)) for arm in arms)
+
+
+def _remembers(recipe: Recipe) -> bool:
+    return recipe.model.get("memory", "none") != "none"
+
+
+def _pieces(arm: Arm) -> int:
+    """Return the number of segments in which an arm reads the length of the others."""
+    length, memory = int(arm.recipe.data.length or 0), arm.recipe.model.get("memory_length")
+    if memory is None:
+        if length % 2:
+            raise BadInput(f"data.length must be even for a memory of half of it, got {length}")
+        return 2
+    if memory < length and length % (length - memory) == 0:
+        return length // (length - memory)
+    fits = [length - length // n for n in (2, 3, 4, 8, 16) if length % n == 0 and length > n]
+    raise BadInput(
+        f'compare.arms {arm.name!r}: model.memory_length {memory} under compare.history = "equal": what is left of '
+        f"data.length {length} must be a segment that goes into it without a rest; take "
+        f"{' or '.join(map(str, fits)) or 'another data.length'}"
+    )
+
+
+def _adapted(arm: Arm, pieces: int | None, most: int) -> Arm:
+    length = int(arm.recipe.data.length or 0)
+    changes: dict[str, Any] = {}
+    if pieces is not None:
+        changes = {"training.segments_per_step": pieces, "model.memory_length": length - length // pieces}
+    elif most > 1:
+        changes = {"training.eval_stride": length // most}
+    try:
+        return replace(arm, recipe=arm.recipe.with_overrides(changes)) if changes else arm
+    except BadInput as error:
+        raise BadInput([f"compare.arms {arm.name!r}: {fault}" for fault in error.faults]) from None
+
+
+def histories(arms: Sequence[Arm]) -> dict[str, History]:
+    """Return the tokens that each arm can look back on: its segment, its memory, and both; {} for other tasks.
+
+    Per layer: through L layers of a memory, information reaches L times further (Transformer-XL, Sec. 3.2).
+    """
+    if arms[0].recipe.data.packing != LANES:
+        return {}
+    found: dict[str, History] = {}
+    for arm in arms:
+        segment, memory = arm.recipe.segment_length, 0
+        if _remembers(arm.recipe):
+            half = max(int(arm.recipe.model["max_position_embeddings"]) // 2, 1)  # the configurations' default
+            memory = int(arm.recipe.model.get("memory_length") or half)
+        found[arm.name] = History(segment=segment, memory=memory, history=segment + memory)
+    return found
+
+
+def history_sentence(found: Mapping[str, History], *, equal: bool) -> str:
+    """Return one sentence about the history that the arms had; "" if none of them has a memory."""
+    lengths = [own.history for own in found.values()]
+    if not any(own.memory for own in found.values()):
+        return ""
+    if equal or min(lengths) == max(lengths):
+        return f"Segment and memory together are {lengths[0]:,} tokens for every arm."
+    return (
+        f"History is not equal: segment and memory together are {min(lengths):,} to {max(lengths):,} tokens; "
+        'compare.history = "equal" makes them the same.'
+    )

@@ -10,10 +10,9 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wordorder.encodings import CATALOG, Encoding, Source, names_of, register_encoding, registered_encodings
 from wordorder.errors import BadInput
@@ -22,11 +21,8 @@ from wordorder.networks.encoding_checks import CHECKS, USES, check_encoding
 if TYPE_CHECKING:
     from wordorder.training import Recipe
 
-FORM = "write --arm FILE.py:CLASS or --arm FILE.py:CLASS=name"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnArm:
+class OwnArm(NamedTuple):
     """The file, the class and the name of one --arm."""
 
     path: Path
@@ -36,11 +32,10 @@ class OwnArm:
 
 
 def parse_own_arm(text: str) -> OwnArm:
-    """Split "my.py:MyEncoding=my-encoding" into file, class and name."""
     file, colon, rest = text.rpartition(":")
     class_name, _, name = rest.partition("=")
     if not colon or not file.endswith(".py") or not class_name.isidentifier():
-        raise BadInput(f"--arm {text}: {FORM}")
+        raise BadInput(f"--arm {text}: write --arm FILE.py:CLASS or --arm FILE.py:CLASS=name")
     path = Path(file).expanduser().absolute()
     if not path.is_file():
         raise BadInput(f"--arm {text}: there is no file {path}")
@@ -95,8 +90,7 @@ def load_class(path: Path, class_name: str) -> type[Encoding]:
 def load_again(sources: Iterable[Source]) -> None:
     """Register in a worker process the encodings that its parent registered.
 
-    A file that was changed since then is left out, so that the worker says that the encoding is unknown and the run
-    fails, rather than train something else under its name.
+    A file that was changed since is left out: the run fails, rather than train something else under its name.
     """
     for source in sources:
         path = Path(source.file)
@@ -143,7 +137,6 @@ def _encoding_of(recipe: Recipe, overrides: Mapping[str, Any]) -> str:
 
 
 def _tried(own: OwnArm, encoding: type[Encoding]) -> str:
-    """Run the common suite, and return a line that says that it passed."""
     faults: list[str] = []
     passed: list[str] = []
     for use in USES:

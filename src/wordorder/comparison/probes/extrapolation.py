@@ -14,31 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from wordorder.comparison.probes.probe import (
-    Axes,
-    CannotProbe,
-    Measured,
-    Probe,
-    Row,
-    Trained,
-    check_at_least,
-    check_different,
-)
-from wordorder.comparison.probes.texts import (
-    Ids,
-    Losses,
-    Window,
-    accuracy,
-    blocks,
-    causal_windows,
-    enclosed,
-    losses_at,
-    masked_block,
-    mean_loss,
-    new_tokens,
-    text_of,
-    token_losses,
-)
+from wordorder.comparison.probes import probe
+from wordorder.comparison.probes import texts as reading
 from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
@@ -54,7 +31,7 @@ FEWEST_TEXTS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extrapolation(Probe):
+class Extrapolation(probe.Probe):
     """A probe of how well a model reads pieces of text that are longer than those that it was trained on."""
 
     factors: tuple[int, ...] = (2, 4, 8, 16)
@@ -67,17 +44,17 @@ class Extrapolation(Probe):
     the split."""
 
     def __post_init__(self) -> None:
-        check_different("factors", self.factors)
-        check_at_least("tokens", self.tokens, 1)
-        check_at_least("texts", self.texts, FEWEST_TEXTS)
+        probe.check_different("factors", self.factors)
+        probe.check_at_least("tokens", self.tokens, 1)
+        probe.check_at_least("texts", self.texts, FEWEST_TEXTS)
 
     def faults(self, recipe: Recipe) -> list[str]:
         return ["pairs of texts have no one length; leave the probe out"] if recipe.data.pair_column else []
 
-    def axes(self, task: str) -> Axes:
+    def axes(self, task: str) -> probe.Axes:
         labelled = TASKS[task].labels is not None
         what = "accuracy of texts read up to this length" if labelled else "perplexity of the same text"
-        return Axes(
+        return probe.Axes(
             title="Length extrapolation",
             x="tokens read at a time (the first length is that of training)",
             x_kind="number",
@@ -87,12 +64,11 @@ class Extrapolation(Probe):
             meaning=f"Trained at one length, evaluated at multiples of it: {what}, in windows that do not overlap.",
         )
 
-    def measure(self, trained: Trained) -> Measured:
+    def measure(self, trained: probe.Trained) -> probe.Measured:
         return (_classified if trained.task.labels == "class" else _language)(self, trained)
 
 
-def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
-    """Return the factors, in order, that the model's position table allows, and notes on the others."""
+def _readable(trained: probe.Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
     from wordorder.models import check_length  # loads transformers, which reading results does not need
 
     assert trained.recipe.data.length is not None  # reading a recipe fills it in
@@ -110,12 +86,11 @@ def _up_to(found: Sequence[int], error: BadInput, otherwise: str) -> list[str]:
     """Return a note on how far a model was measured and why no further; raise CannotProbe if it was not measured."""
     reason, _, _ = error.faults[0].partition(";")  # the remedy is for a recipe, not for this model
     if not found:
-        raise CannotProbe(f"{otherwise}: {reason}") from None
+        raise probe.CannotProbe(f"{otherwise}: {reason}") from None
     return [f"Models of which this is true are measured up to {found[-1]} times the training length: {reason}."]
 
 
 def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], list[str]]:
-    """Return the factors that the text allows, and notes on the others."""
     factors = [factor for factor in sorted(options.factors) if factor * unit <= there]
     notes: list[str] = []
     if len(factors) < len(options.factors):
@@ -124,61 +99,55 @@ def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], l
             f"Lengths of {left_out} times that of training are left out: the text has {there:,} tokens in all."
         )
     if not factors:
-        raise CannotProbe(f"the text has {there:,} tokens, less than twice the training length")
+        raise probe.CannotProbe(f"the text has {there:,} tokens, less than twice the training length")
     return factors, notes
 
 
-def _language(options: Extrapolation, trained: Trained) -> Measured:
-    """Measure a language model on one text in windows of every length.
-
-    Of a masked one the masked tokens and their replacements are the same at every length.
-    """
+def _language(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
+    """Measure a language model on one text in windows of every length, the masked tokens being the same at each."""
     masks = trained.task.masks_tokens
     if not masks and has_memory(trained.model.config):
         return _with_memory(options, trained)
     readable, notes = _readable(trained, options.factors)
-    text, unit = text_of(trained), new_tokens(trained)
+    text, unit = reading.text_of(trained), reading.new_tokens(trained)
     factors, left_out = _usable(options, unit, len(text))
-    whole = blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
-    masked = [masked_block(trained, block, unit, number) for number, block in enumerate(whole)] if masks else []
+    whole = reading.blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
+    masked = [reading.masked_block(trained, block, unit, number) for number, block in enumerate(whole)] if masks else []
 
-    def windows(length: int) -> list[Window]:
+    def windows(length: int) -> list[reading.Window]:
         if not masks:
-            return [window for block in whole for window in causal_windows(trained, block, length)]
+            return [window for block in whole for window in reading.causal_windows(trained, block, length)]
         return [
-            enclosed(trained, seen[start : start + length], labels[start : start + length])
+            reading.enclosed(trained, seen[start : start + length], labels[start : start + length])
             for seen, labels in masked
             for start in range(0, len(seen), length)
         ]
 
-    rows: list[Row] = []
+    rows: list[probe.Row] = []
     for factor in (1, *(factor for factor in factors if factor in readable)):
-        losses = token_losses(trained, windows(factor * unit))
+        losses = reading.token_losses(trained, windows(factor * unit))
         x = factor * int(trained.recipe.data.length or 0)
         rows.append(_perplexity(x, ALL, losses))
         beyond = [window[masks + unit :] for window in losses]  # after [CLS]
         if any(np.isfinite(window).any() for window in beyond):
             rows.append(_perplexity(x, BEYOND, beyond))
-    return Measured(rows=rows, notes=[*left_out, *notes])
+    return probe.Measured(rows=rows, notes=[*left_out, *notes])
 
 
-def _perplexity(x: int, group: str, losses: Sequence[Losses]) -> Row:
-    loss = mean_loss(losses)
+def _perplexity(x: int, group: str, losses: Sequence[reading.Losses]) -> probe.Row:
+    loss = reading.mean_loss(losses)
     count = int(sum(np.isfinite(window).sum() for window in losses))
     return {"x": x, "value": math.exp(min(loss, 700.0)), "group": group, "loss": loss, "tokens": count}
 
 
-def _with_memory(options: Extrapolation, trained: Trained) -> Measured:
-    """Measure a model with a memory: segments stay as in training, and segment and memory together are multiplied.
-
-    That is how Transformer-XL is evaluated with a longer memory than it was trained with.
-    """
+def _with_memory(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
+    """Measure a model with a memory: segments stay as in training, segment and memory together are multiplied."""
     segment, slots = trained.recipe.segment_length, int(trained.model.config.memory_length)
     reach = segment + slots
-    text = text_of(trained)
+    text = reading.text_of(trained)
     factors, notes = _usable(options, reach, len(text))
-    whole = blocks(text, factors[-1] * reach, options.tokens)
-    rows: list[Row] = []
+    whole = reading.blocks(text, factors[-1] * reach, options.tokens)
+    rows: list[probe.Row] = []
     for number, factor in enumerate((1, *factors)):
         try:
             model = load_model(trained.model_dir, memory_length=factor * reach - segment, segment_length=segment)
@@ -188,13 +157,15 @@ def _with_memory(options: Extrapolation, trained: Trained) -> Measured:
             break
         losses = _read_on(trained, model.to(trained.device).eval(), whole, segment)
         rows.append(_perplexity(factor * reach, ALL, losses))
-    return Measured(rows=rows, notes=notes)
+    return probe.Measured(rows=rows, notes=notes)
 
 
-def _read_on(trained: Trained, model: Any, whole: list[Ids], segment: int) -> list[Losses]:
+def _read_on(trained: probe.Trained, model: Any, whole: list[reading.Ids], segment: int) -> list[reading.Losses]:
     """Read every piece of text segment by segment, with a memory that is empty before the piece."""
-    rows = np.stack([np.stack(causal_windows(trained, block, len(block))[0]) for block in whole])  # (pieces, 2, T)
-    losses: list[Losses] = []
+    rows = np.stack(
+        [np.stack(reading.causal_windows(trained, block, len(block))[0]) for block in whole]
+    )  # (pieces, 2, T)
+    losses: list[reading.Losses] = []
     # eight pieces beside each other: their memory is what grows with the length
     for few in (rows[first : first + 8] for first in range(0, len(rows), 8)):
         carried = CarriedMemory()
@@ -202,13 +173,13 @@ def _read_on(trained: Trained, model: Any, whole: list[Ids], segment: int) -> li
             read, labels = torch.as_tensor(few[:, :, start : start + segment]).to(trained.device).unbind(1)
             output = model(**carried.put_in({"input_ids": read}))
             carried.take(output)
-            losses.append(losses_at(output.logits, labels))
+            losses.append(reading.losses_at(output.logits, labels))
     return [piece.reshape(-1) for piece in losses]
 
 
-def _classified(options: Extrapolation, trained: Trained) -> Measured:
+def _classified(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
     """Measure a classifier on texts longer than in training, each read up to a length; always the same texts."""
-    length, unit = int(trained.recipe.data.length or 0), new_tokens(trained)
+    length, unit = int(trained.recipe.data.length or 0), reading.new_tokens(trained)
     documents = trained.prepared.reported
     examples: LabelledExamples = trained.examples
     assert documents is not None
@@ -217,7 +188,7 @@ def _classified(options: Extrapolation, trained: Trained) -> Measured:
     labelled = zip(owners.tolist(), examples.labels[first].tolist(), strict=True)
     long = [(int(owner), int(label)) for owner, label in labelled if sizes[owner] > unit]
     if len(long) < FEWEST_TEXTS:
-        raise CannotProbe(
+        raise probe.CannotProbe(
             f"only {len(long)} of {len(owners):,} texts are longer than data.length {length}; at least {FEWEST_TEXTS}"
             " are needed"
         )
@@ -231,16 +202,11 @@ def _classified(options: Extrapolation, trained: Trained) -> Measured:
     notes = [f"{len(chosen)} texts are longer than data.length {length}; they are read up to each length."]
     if left_out:
         notes.append(f"Lengths of {', '.join(map(str, sorted(left_out)))} times that of training: no text is so long.")
-    rows: list[Row] = []
+    rows: list[probe.Row] = []
     for factor in (factor for factor in factors if factor in (1, *readable)):
-        read = [_enclosed_text(trained, documents.tokens(owner)[: factor * unit]) for owner, _ in chosen]
-        value = accuracy(trained, read, [label for _, label in chosen])
+        read = [np.asarray(documents.tokens(owner)[: factor * unit], np.int64) for owner, _ in chosen]
+        if trained.prepared.tokenizer.num_special_tokens_to_add(pair=False):
+            read = [reading.enclosed(trained, ids, ids)[0] for ids in read]
+        value = reading.accuracy(trained, read, [label for _, label in chosen])
         rows.append({"x": factor * length, "value": value, "texts": len(chosen)})
-    return Measured(rows=rows, notes=[*notes, *table])
-
-
-def _enclosed_text(trained: Trained, tokens: Any) -> Ids:
-    ids = np.asarray(tokens, np.int64)
-    if not trained.prepared.tokenizer.num_special_tokens_to_add(pair=False):
-        return ids
-    return enclosed(trained, ids, ids)[0]
+    return probe.Measured(rows=rows, notes=[*notes, *table])

@@ -1,22 +1,29 @@
-"""Run the probes of one trained model, one after the other; probes that are measured already are skipped."""
+"""The probes by name, made of the tables `[compare.probes.NAME]`, and their measurements of one trained model."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import torch
 
-from wordorder.comparison.probes.catalog import make_probe
+from wordorder.comparison.probes.extrapolation import Extrapolation
+from wordorder.comparison.probes.lengths import Lengths
+from wordorder.comparison.probes.minimal_pairs import MinimalPairs
+from wordorder.comparison.probes.position_probe import PositionProbe
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Probe, Trained
+from wordorder.comparison.probes.shuffled_windows import ShuffledWindows
 from wordorder.durable import finite, write_json
 from wordorder.errors import BadInput, Stopped
+from wordorder.hints import option_faults
 from wordorder.inference.saved_model import load_model
 from wordorder.limits import read_json
+from wordorder.tasks import TASKS
 from wordorder.training.loop.meter import cpu_threads
 from wordorder.training.loop.progress import quiet_libraries
 
@@ -25,9 +32,63 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 AXES = tuple(field.name for field in fields(Axes))
-"""Names of the axes in a probe's file."""
 
 KILLED = "its process ended before it was measured (killed when memory ran out, or by hand)"
+
+PROBES: dict[str, type[Probe]] = {
+    "extrapolation": Extrapolation,
+    "shuffled-windows": ShuffledWindows,
+    "minimal-pairs": MinimalPairs,
+    "position-probe": PositionProbe,
+    "lengths": Lengths,
+}
+"""Name in `[compare.probes.NAME]` -> the probe's class, whose fields are its options."""
+
+
+def check_probes(recipe: Recipe) -> None:
+    """Refuse unknown probes and options, values that are out of range, and probes of other tasks."""
+    given: Mapping[str, Mapping[str, Any]] = recipe.compare.probes if recipe.compare is not None else {}
+    faults: list[str] = []
+    for name, options in given.items():
+        try:
+            probe = make_probe(name, options)
+        except BadInput as error:
+            faults += error.faults
+            continue
+        task = TASKS[recipe.data.task]
+        if recipe.data.generated is not None and task.running_text and not probe.measures_answers:
+            faults.append(
+                f"compare.probes.{name}: reads running text, and of {recipe.data.source} only answers are predicted; "
+                "leave it out"
+            )
+        elif not probe.can_measure(task):
+            tasks = ", ".join(name for name, task in TASKS.items() if probe.can_measure(task))
+            faults.append(f"compare.probes.{name}: is for tasks {tasks}, not for {recipe.data.task}; leave it out")
+        else:
+            faults += [f"compare.probes.{name}: {fault}" for fault in probe.faults(recipe)]
+    if faults:
+        raise BadInput(faults)
+
+
+def make_probe(name: str, options: Mapping[str, Any]) -> Probe:
+    """Return a probe with its options."""
+    table = f"compare.probes.{name}"
+    if name not in PROBES:
+        near = get_close_matches(name, PROBES, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise BadInput(f"{table}: there is no such probe; {meant}known: {', '.join(PROBES)}")
+    kind: Callable[..., Probe] = PROBES[name]
+    known = {field.name: field for field in fields(PROBES[name])}
+    hints = {option: hint for option, hint in get_type_hints(kind).items() if option in known}
+    faults = option_faults("compare.probes", name, options, hints)
+    needed = [option for option, field in known.items() if field.default is MISSING and option not in options]
+    faults += [f"{table}: option {option!r} is needed" for option in needed]
+    if faults:
+        raise BadInput(faults)
+    try:
+        return kind(**{key: tuple(cast("list[Any]", v)) if isinstance(v, list) else v for key, v in options.items()})
+    except ValueError as error:
+        raise BadInput(f"{table}: {error}") from None
 
 
 def path_of(run_folder: Path, name: str) -> Path:
@@ -35,28 +96,19 @@ def path_of(run_folder: Path, name: str) -> Path:
     return run_folder / "probes" / f"{name}.json"
 
 
-def write_probe(run_folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    """Write a probe's file: given (options as the recipe has them), options (all of them), the axes, rows, notes,
-    skipped (why there are no rows, or None), failed (trying again may help) and seconds."""
-    path = path_of(run_folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
+def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content of a probe's file; None if there is none that was made with the same options.
 
-
-def read_probe(run_folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the content of a probe's file; None if there is none that can be read."""
+    It has `given` (options as the recipe has them), `options` (all of them), the axes, `rows`, `notes`, `skipped` (why
+    there are no rows, or None), `failed` (trying again may help) and `seconds`.
+    """
     try:
         content: object = read_json(path_of(run_folder, name))
     except (OSError, ValueError):
         return None
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else None
-
-
-def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a probe's file; None if there is none that was made with the same options."""
-    content = read_probe(run_folder, name)
     as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
-    return content if content is not None and content.get("given") == as_read else None
+    found = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    return found if found and found.get("given") == as_read else None
 
 
 def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
@@ -76,9 +128,6 @@ def measure_probes(
     """Measure a trained model with every probe that has no valid file yet.
 
     Whatever goes wrong is written into the probe's file, so that it loses neither the run nor the other probes.
-
-    Raises:
-        Stopped: by a signal; the probe at work begins anew next time.
     """
     wanted = {name: given for name, given in options.items() if not is_measured(run_folder, name, given)}
     if not wanted:
@@ -89,19 +138,25 @@ def measure_probes(
         name: {"given": dict(wanted[name]), "options": asdict(probe), **asdict(probe.axes(task))}
         for name, probe in probes.items()
     }
+
+    def write(name: str, content: Mapping[str, Any]) -> None:
+        path = path_of(run_folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, finite({**heads[name], **content}))
+
     with quiet_libraries(), cpu_threads(recipe.training.get("threads")):
         try:
             trained = _load(recipe, model_dir, prepare())
         except Stopped:
             raise
         except Exception as error:  # a run that is finished must not be lost to what comes after it
-            for name, head in heads.items():
-                write_probe(run_folder, name, {**head, **_failure(error)})
+            for name in heads:
+                write(name, _failure(error))
             return
         for name, probe in probes.items():
             # this file stays if the system kills the process meanwhile
-            write_probe(run_folder, name, {**heads[name], "rows": [], "skipped": KILLED, "failed": True})
-            write_probe(run_folder, name, finite({**heads[name], **_measured(probe, trained)}))
+            write(name, {"rows": [], "skipped": KILLED, "failed": True})
+            write(name, _measured(probe, trained))
 
 
 def _load(recipe: Recipe, model_dir: Path, prepared: PreparedData) -> Trained:

@@ -9,19 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from wordorder.comparison.probes.probe import (
-    Axes,
-    CannotProbe,
-    Measured,
-    Probe,
-    Row,
-    Trained,
-    check_at_least,
-)
+from wordorder.comparison.probes import probe
 from wordorder.comparison.probes.texts import Ids, Window, causal_windows, enclosed, new_tokens, token_losses
 from wordorder.data.corpora.lines import read_json_lines, read_rows
 from wordorder.data.corpora.read import kind_of
@@ -43,8 +35,7 @@ word order gives two orders of the same words the same probability, but for the 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(NamedTuple):
     """Two sentences that differ in one thing alone."""
 
     good: str
@@ -53,7 +44,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MinimalPairs(Probe):
+class MinimalPairs(probe.Probe):
     """A probe of the share of sentence pairs in which the model finds the good sentence more probable."""
 
     source: str
@@ -73,8 +64,8 @@ class MinimalPairs(Probe):
     """Seed of the draw."""
 
     def __post_init__(self) -> None:
-        check_at_least("pairs_per_paradigm", self.pairs_per_paradigm, 1)
-        check_at_least("seed", self.seed, 0)
+        probe.check_at_least("pairs_per_paradigm", self.pairs_per_paradigm, 1)
+        probe.check_at_least("seed", self.seed, 0)
 
     def can_measure(self, task: Task) -> bool:
         return task.masks_tokens or task.running_text
@@ -86,8 +77,8 @@ class MinimalPairs(Probe):
             return list(error.faults)
         return []
 
-    def axes(self, task: str) -> Axes:
-        return Axes(
+    def axes(self, task: str) -> probe.Axes:
+        return probe.Axes(
             title="Minimal pairs",
             x="phenomenon",
             x_kind="label",
@@ -123,13 +114,13 @@ class MinimalPairs(Probe):
             good, bad, phenomenon = (str(value) for value in values.values())
             paradigm = str(row.get(self.paradigm) or phenomenon)
             by_paradigm.setdefault(paradigm, []).append(Pair(good=good, bad=bad, phenomenon=phenomenon))
-        return [pair for number, own in enumerate(by_paradigm.values()) for pair in self._drawn(own, number)]
+        drawn: list[Pair] = []
+        for number, own in enumerate(by_paradigm.values()):
+            order = np.argsort(counter_hash(self.seed, _DRAW, number, np.arange(len(own))), kind="stable")
+            drawn += [own[place] for place in sorted(order[: self.pairs_per_paradigm].tolist())]
+        return drawn
 
-    def _drawn(self, pairs: list[Pair], paradigm: int) -> list[Pair]:
-        order = np.argsort(counter_hash(self.seed, _DRAW, paradigm, np.arange(len(pairs))), kind="stable")
-        return [pairs[number] for number in sorted(order[: self.pairs_per_paradigm].tolist())]
-
-    def measure(self, trained: Trained) -> Measured:
+    def measure(self, trained: probe.Trained) -> probe.Measured:
         pairs = self.pairs()
         texts = [text for pair in pairs for text in (pair.good, pair.bad)]
         ids_of_texts = source_ids(trained.prepared.tokenizer, texts)
@@ -137,7 +128,9 @@ class MinimalPairs(Probe):
         room = new_tokens(trained)
         kept = [n for n in range(len(pairs)) if max(len(tokens[2 * n]), len(tokens[2 * n + 1])) <= room]
         if not kept:
-            raise CannotProbe(f"every pair has a sentence of more than the {room} tokens that the model was trained on")
+            raise probe.CannotProbe(
+                f"every pair has a sentence of more than the {room} tokens that the model was trained on"
+            )
         notes: list[str] = []
         long = len(pairs) - len(kept)
         if long:
@@ -150,24 +143,24 @@ class MinimalPairs(Probe):
             notes.append(f"{sum(same):,} pairs look the same to the tokeniser; each counts as half right.")
         ahead = scores[:, 0] - scores[:, 1]
         right = np.where(np.abs(ahead) < TIE, 0.5, ahead > 0)
-        return Measured(rows=_rows(right, [pairs[n].phenomenon for n in kept]), notes=notes)
+        return probe.Measured(rows=_rows(right, [pairs[n].phenomenon for n in kept]), notes=notes)
 
 
-def _rows(right: np.ndarray[tuple[int, ...], np.dtype[np.float64]], phenomena: Sequence[str]) -> list[Row]:
-    rows: list[Row] = [{"x": ALL, "value": float(right.mean()), "pairs": len(right)}]
+def _rows(right: np.ndarray[tuple[int, ...], np.dtype[np.float64]], phenomena: Sequence[str]) -> list[probe.Row]:
+    rows: list[probe.Row] = [{"x": ALL, "value": float(right.mean()), "pairs": len(right)}]
     for name in sorted(set(phenomena)):
         own = right[np.array([phenomenon == name for phenomenon in phenomena])]
         rows.append({"x": name, "value": float(own.mean()), "pairs": len(own)})
     return rows
 
 
-def _log_probability(trained: Trained, sentences: Sequence[Ids]) -> list[float]:
+def _log_probability(trained: probe.Trained, sentences: Sequence[Ids]) -> list[float]:
     """Return the sum of the log-probabilities of each sentence's tokens after the start token, in nats."""
     windows = [causal_windows(trained, ids, max(1, len(ids)))[0] for ids in sentences]
     return [-float(losses.sum()) for losses in token_losses(trained, windows)]
 
 
-def _pseudo_log_likelihood(trained: Trained, sentences: Sequence[Ids]) -> list[float]:
+def _pseudo_log_likelihood(trained: probe.Trained, sentences: Sequence[Ids]) -> list[float]:
     """Return for each sentence the sum of its tokens' log-probabilities, each with it alone masked, in nats."""
     mask = trained.prepared.tokenizer.mask_token_id
     assert isinstance(mask, int)  # `load_tokenizer` refuses a tokeniser without

@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.comparison.probes.probe import (
-    Axes,
-    CannotProbe,
-    Measured,
-    Probe,
-    Row,
-    Trained,
-    check_at_least,
-)
+from wordorder.comparison.probes import probe
 from wordorder.comparison.probes.texts import Ids, batches, blocks, causal_windows, enclosed, new_tokens, text_of
 from wordorder.data.randomness import counter_hash
 
@@ -35,7 +27,7 @@ States = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PositionProbe(Probe):
+class PositionProbe(probe.Probe):
     """A probe of the variance of positions and distances that a linear function of the hidden states explains."""
 
     tokens: int = 4096
@@ -45,11 +37,11 @@ class PositionProbe(Probe):
     """The greatest distance, in tokens, of the pairs of tokens whose signed distance is predicted."""
 
     def __post_init__(self) -> None:
-        check_at_least("tokens", self.tokens, 1)
-        check_at_least("reach", self.reach, 1)
+        probe.check_at_least("tokens", self.tokens, 1)
+        probe.check_at_least("reach", self.reach, 1)
 
-    def axes(self, task: str) -> Axes:
-        return Axes(
+    def axes(self, task: str) -> probe.Axes:
+        return probe.Axes(
             title="Positions in the hidden states",
             x="layer (0 = the embeddings)",
             x_kind="number",
@@ -60,25 +52,25 @@ class PositionProbe(Probe):
             "hidden states says: 1 is all of it, 0 or less is nothing.",
         )
 
-    def measure(self, trained: Trained) -> Measured:
+    def measure(self, trained: probe.Trained) -> probe.Measured:
         text, unit = text_of(trained), new_tokens(trained)
         if len(text) < _FEWEST_WINDOWS * unit:
-            raise CannotProbe(
+            raise probe.CannotProbe(
                 f"the text has {len(text):,} tokens, less than {_FEWEST_WINDOWS} windows of {unit} tokens"
             )
         whole = blocks(text, unit, max(self.tokens, _FEWEST_WINDOWS * unit))
         states, first = _states(trained, whole)
-        rows: list[Row] = []
+        rows: list[probe.Row] = []
         for layer, states_WTC in enumerate(states):
             inner_WTC = states_WTC[:, first : first + unit]
             fit, held_out = inner_WTC[::2], inner_WTC[1::2]
             rows.append({"x": layer, "value": _position_r2(fit, held_out), "group": ABSOLUTE})
             if fit.shape[1] > 1:
                 rows.append({"x": layer, "value": _distance_r2(fit, held_out, self.reach), "group": DISTANCE})
-        return Measured(rows=rows)
+        return probe.Measured(rows=rows)
 
 
-def _states(trained: Trained, whole: list[Ids]) -> tuple[list[States], int]:
+def _states(trained: probe.Trained, whole: list[Ids]) -> tuple[list[States], int]:
     """Return each layer's states (windows, T, C), and the place of a window's first token of text."""
     causal = trained.task.running_text
     special = trained.prepared.tokenizer.num_special_tokens_to_add(pair=False)
@@ -95,7 +87,7 @@ def _states(trained: Trained, whole: list[Ids]) -> tuple[list[States], int]:
         output: Any = trained.model(**batch, output_hidden_states=True)
         layers = getattr(output, "hidden_states", None)
         if not layers:
-            raise CannotProbe("the network gives no hidden states by layer")
+            raise probe.CannotProbe("the network gives no hidden states by layer")
         found.append([layer.double().cpu().numpy() for layer in layers])
     return [np.concatenate(layer) for layer in zip(*found, strict=True)], first
 
@@ -133,5 +125,5 @@ def _r2(fit: States, wanted: States, held_out: States, truth: States) -> float:
 
     untyped: Any = (linear_model, pipeline, preprocessing)
     models, steps, scaling = untyped
-    probe = steps.make_pipeline(scaling.StandardScaler(), models.RidgeCV(alphas=_PENALTIES))
-    return float(probe.fit(fit, wanted).score(held_out, truth))
+    regression = steps.make_pipeline(scaling.StandardScaler(), models.RidgeCV(alphas=_PENALTIES))
+    return float(regression.fit(fit, wanted).score(held_out, truth))

@@ -22,10 +22,7 @@ it. Further names are kept as they are."""
 
 
 class CannotProbe(Exception):
-    """Raised if a model or the data does not allow a probe.
-
-    The message is the reason, which results.json lists under "skipped".
-    """
+    """Raised if a model or the data does not allow a probe, with the reason that results.json lists under "skipped"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +41,6 @@ class Axes:
     log: bool
     """True if the vertical axis is best drawn with a logarithmic scale."""
     meaning: str
-    """Explanation of the numbers, one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

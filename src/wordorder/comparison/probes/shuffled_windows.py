@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wordorder.comparison.probes import texts as reading
 from wordorder.comparison.probes.probe import Axes, Measured, Probe, Row, Trained, check_at_least, check_different
-from wordorder.comparison.probes.texts import (
-    Ids,
-    Window,
-    accuracy,
-    blocks,
-    causal_windows,
-    mean_loss,
-    new_tokens,
-    text_of,
-    token_losses,
-)
 from wordorder.data.examples.datasets import LabelledExamples, MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
 from wordorder.data.randomness import counter_hash
@@ -72,7 +62,7 @@ class ShuffledWindows(Probe):
         return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
 
 
-Order = Callable[[int, Ids], Ids]
+Order = Callable[[int, reading.Ids], reading.Ids]
 """Function from a text's number and tokens to the places that its tokens are taken from."""
 
 
@@ -86,27 +76,27 @@ def _orders(options: ShuffledWindows, trained: Trained) -> dict[str, Order]:
 
 
 def _language(
-    options: ShuffledWindows, trained: Trained, texts: list[Window], make: Callable[[Ids, Ids], Window]
+    options: ShuffledWindows,
+    trained: Trained,
+    texts: list[reading.Window],
+    make: Callable[[reading.Ids, reading.Ids], reading.Window],
 ) -> Measured:
-    """Measure a language model: it predicts the same words, with another order around them.
-
-    ``make`` puts together a window from both, shuffled: what is read, and labels that move with it.
-    """
-    plain = mean_loss(token_losses(trained, [make(*text) for text in texts]))
+    """Measure a language model: it predicts the same words in another order; `make` puts together a window."""
+    plain = reading.mean_loss(reading.token_losses(trained, [make(*text) for text in texts]))
     rows: list[Row] = []
     for x, order in _orders(options, trained).items():
-        windows: list[Window] = []
+        windows: list[reading.Window] = []
         for index, (seen, labels) in enumerate(texts):
             places = order(index, np.where(labels == IGNORED, seen, labels))
             windows.append(make(seen[places], labels[places]))
-        loss = mean_loss(token_losses(trained, windows))
+        loss = reading.mean_loss(reading.token_losses(trained, windows))
         rows.append({"x": x, "value": loss - plain, "loss": loss, "loss_as_written": plain})
     return Measured(rows=rows)
 
 
 def _masked(options: ShuffledWindows, trained: Trained) -> Measured:
     examples: MaskedLanguageExamples = trained.examples
-    texts: list[Window] = []
+    texts: list[reading.Window] = []
     for number in _spread(len(examples), int(examples.lengths.mean()), options.tokens):
         example = examples[number]
         # a mask moves with its word: the same words are predicted, and the same ones are seen
@@ -115,10 +105,10 @@ def _masked(options: ShuffledWindows, trained: Trained) -> Measured:
 
 
 def _causal(options: ShuffledWindows, trained: Trained) -> Measured:
-    text, unit = text_of(trained), new_tokens(trained)
+    text, unit = reading.text_of(trained), reading.new_tokens(trained)
     unit = min(unit, len(text))
-    texts: list[Window] = [(block, block) for block in blocks(text, unit, options.tokens)]
-    return _language(options, trained, texts, lambda block, _: causal_windows(trained, block, unit)[0])
+    texts: list[reading.Window] = [(block, block) for block in reading.blocks(text, unit, options.tokens)]
+    return _language(options, trained, texts, lambda block, _: reading.causal_windows(trained, block, unit)[0])
 
 
 def _classified(options: ShuffledWindows, trained: Trained) -> Measured:
@@ -126,10 +116,10 @@ def _classified(options: ShuffledWindows, trained: Trained) -> Measured:
     numbers = _spread(len(examples), int(examples.lengths.mean()), options.tokens)
     texts = [examples[number]["input_ids"].numpy() for number in numbers]
     labels = [int(examples[number]["labels"]) for number in numbers]
-    plain = accuracy(trained, texts, labels)
+    plain = reading.accuracy(trained, texts, labels)
     rows: list[Row] = []
     for x, order in _orders(options, trained).items():
-        found = accuracy(trained, [ids[order(index, ids)] for index, ids in enumerate(texts)], labels)
+        found = reading.accuracy(trained, [ids[order(index, ids)] for index, ids in enumerate(texts)], labels)
         rows.append({"x": x, "value": plain - found, "accuracy": found, "accuracy_as_written": plain})
     return Measured(rows=rows)
 
@@ -176,7 +166,9 @@ def fixed_tokens(tokenizer: PreTrainedTokenizerFast) -> Flags:
     return found
 
 
-def shuffled_order(ids: Ids, starts: Flags, fixed: Flags, *, window: int | None, seed: int, index: int) -> Ids:
+def shuffled_order(
+    ids: reading.Ids, starts: Flags, fixed: Flags, *, window: int | None, seed: int, index: int
+) -> reading.Ids:
     """Return the token that comes to each place, (T,), when words are shuffled within windows.
 
     A word's tokens stay together and in order. Windows are counted from the beginning of the text and anew after each

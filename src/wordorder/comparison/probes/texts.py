@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from wordorder.comparison.probes.probe import Trained
-from wordorder.data.examples.collate import pad_right
 from wordorder.data.examples.datasets import MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
 
@@ -81,13 +81,8 @@ def masked_block(trained: Trained, block: Ids, unit: int, number: int) -> Window
 
 def enclosed(trained: Trained, seen: Ids, labels: Ids) -> Window:
     """Put [CLS] before and [SEP] after a window, neither of which is predicted."""
-    border = np.array([IGNORED], np.int64)
-    return (
-        np.concatenate(
-            (np.array([_special(trained, "cls")], np.int64), seen, np.array([_special(trained, "sep")], np.int64))
-        ),
-        np.concatenate((border, labels, border)),
-    )
+    start, end = _special(trained, "cls"), _special(trained, "sep")
+    return np.concatenate(([start], seen, [end])), np.concatenate(([IGNORED], labels, [IGNORED]))
 
 
 def token_losses(trained: Trained, windows: Sequence[Window]) -> list[Losses]:
@@ -95,9 +90,7 @@ def token_losses(trained: Trained, windows: Sequence[Window]) -> list[Losses]:
     found: list[Losses] = [np.empty(0)] * len(windows)
     for numbers, batch in batches(trained, [read for read, _ in windows]):
         labels = [torch.as_tensor(windows[number][1]) for number in numbers]
-        lengths = torch.tensor([len(label) for label in labels])
-        present = torch.arange(batch["input_ids"].shape[1]) < lengths[:, None]
-        labels_BT = pad_right(labels, present, IGNORED).to(trained.device)
+        labels_BT = pad_sequence(labels, batch_first=True, padding_value=IGNORED).to(trained.device)
         losses_BT = losses_at(trained.model(**batch).logits, labels_BT)
         for number, losses in zip(numbers, losses_BT, strict=True):
             found[number] = losses[: len(windows[number][1])]
@@ -114,11 +107,7 @@ def losses_at(logits_BTV: torch.Tensor, labels_BT: torch.Tensor) -> Losses:
 
 
 def batches(trained: Trained, rows: Sequence[Ids]) -> Iterator[tuple[list[int], dict[str, Any]]]:
-    """Yield the numbers of the rows of each batch, shortest first, and the batch on the model's device.
-
-    A batch has about the same number of tokens whatever its length, so that memory does not grow with the number of
-    rows; only what attention keeps grows with the length itself.
-    """
+    """Yield batches of about as many tokens each, shortest rows first: the numbers of their rows, and the batch."""
     padding = _special(trained, "pad")
     most = max(1, min(TOKENS_PER_BATCH, LOGITS_PER_BATCH // int(trained.model.config.vocab_size)))
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
@@ -130,8 +119,8 @@ def batches(trained: Trained, rows: Sequence[Ids]) -> Iterator[tuple[list[int], 
         numbers, start = order[start:end], end
         lengths = torch.tensor([len(rows[number]) for number in numbers])
         present = torch.arange(int(lengths.max())) < lengths[:, None]
-        ids = pad_right([torch.as_tensor(rows[number]) for number in numbers], present, padding)
-        batch = {"input_ids": ids.to(trained.device)}
+        ids = [torch.as_tensor(rows[number]) for number in numbers]
+        batch = {"input_ids": pad_sequence(ids, batch_first=True, padding_value=padding).to(trained.device)}
         if not present.all():
             batch["attention_mask"] = present.long().to(trained.device)
         yield numbers, batch

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wordorder.comparison.decision_table import Cell, DecisionTable, Group, PairScore, Source
+from wordorder.comparison.decision_table import Cell, DecisionTable, Group, Source
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.report.figures import FOLDER, drawn_styles
-from wordorder.comparison.report.numbers import MISSING, significant
-from wordorder.comparison.report.table import escaped
+from wordorder.comparison.report.numbers import MISSING, listed, significant
+from wordorder.comparison.report.table import escaped, markdown_rows
 from wordorder.comparison.report.view import styles_of
-from wordorder.comparison.statistics.aggregate import IntervalEstimate, tasks_needed
-from wordorder.comparison.statistics.plateau import LAST_SHARE, LEAST_RELATIVE_FALL
+from wordorder.comparison.statistics.aggregate import Improvement, IntervalEstimate, tasks_needed
+from wordorder.comparison.statistics.curves import LAST_SHARE, LEAST_RELATIVE_FALL
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.inspection.figures import new_figure
 
@@ -64,17 +65,12 @@ def is_claimed(table: DecisionTable, p: float) -> bool:
     return p <= 1 - table.confidence + 1e-12
 
 
-def _differences(pairs: Sequence[PairScore], claimed: Sequence[bool]) -> str:
-    """Return from which arms the first of all pairs differs, in words."""
+def _differences(pairs: Sequence[Improvement], claimed: Sequence[bool]) -> str:
     kinds: dict[str, list[str]] = {"better than": [], "worse than": [], "not significantly different from": []}
     for pair, different in zip(pairs, claimed, strict=True):
         direction = "better than" if pair.probability.value > 0.5 else "worse than"
         kinds[direction if different else "not significantly different from"].append(pair.against)
-    return ", and ".join(f"{kind} {_listed(names)}" for kind, names in kinds.items() if names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    return ", and ".join(f"{kind} {listed(names)}" for kind, names in kinds.items() if names)
 
 
 def _turns_in_words(table: DecisionTable) -> list[str]:
@@ -92,7 +88,7 @@ def _turns_in_words(table: DecisionTable) -> list[str]:
     return found
 
 
-def probability_of(group: Group, arm: str, against: str) -> PairScore:
+def probability_of(group: Group, arm: str, against: str) -> Improvement:
     """Return the probability of improvement of an arm over another, in whatever order the table has the pair."""
     for pair in group.pairs:
         if (pair.arm, pair.against) == (arm, against):
@@ -102,7 +98,7 @@ def probability_of(group: Group, arm: str, against: str) -> PairScore:
             turned = IntervalEstimate(
                 value=1 - seen.value, over_seeds=_from_one(seen.over_seeds), over_tasks=_from_one(seen.over_tasks)
             )
-            return pair.model_copy(update={"arm": arm, "against": against, "probability": turned})
+            return replace(pair, arm=arm, against=against, probability=turned)
     raise KeyError((arm, against))
 
 
@@ -129,40 +125,34 @@ def rank_rows(table: DecisionTable) -> tuple[list[str], list[list[str]]]:
         row = [arm]
         for group in table.groups:
             score = next(score for score in group.arms if score.arm == arm)
-            rank, middle, best = score.mean_rank, score.interquartile_mean, group.arms[0].arm
+            rank, middle, best, against = score.mean_rank, score.interquartile_mean, group.arms[0].arm, MISSING
+            if arm != best:
+                pair = probability_of(group, best, arm)
+                against = in_words(pair.probability.value, pair.probability.over_seeds, 2)
+                against += "" if is_claimed(table, pair.p_on_these) else ", not significant"
             row += [
                 in_words(rank.value, rank.over_seeds, 1),
                 MISSING if rank.over_tasks is None else "[{:.1f}, {:.1f}]".format(*rank.over_tasks),
                 in_words(middle.value, middle.over_seeds, 3),
-                MISSING if arm == best else _pair_in_words(table, probability_of(group, best, arm)),
+                against,
             ]
         rows.append(row)
     return heads, rows
 
 
-def _pair_in_words(table: DecisionTable, pair: PairScore) -> str:
-    found = in_words(pair.probability.value, pair.probability.over_seeds, 2)
-    return found if is_claimed(table, pair.p_on_these) else f"{found}, not significant"
-
-
 def markdown_decision_table(table: DecisionTable) -> str:
     """Return table.md: headline, aggregates, one table of scores for each group, and their caption."""
     blocks = [f"# {escaped(table.title)}"] if table.title else []
-    blocks += [escaped(headline(table)), _markdown(*rank_rows(table)), escaped(_caption(table))]
+    blocks += [escaped(headline(table)), markdown_rows(*rank_rows(table)), escaped(_caption(table))]
     for group in table.groups:
         if table.group_by:
             blocks.append(f"## {escaped(f'{table.group_by} {group.value}')}")
-        blocks.append(_markdown(*_cell_rows(table, group)))
+        blocks.append(markdown_rows(*_cell_rows(table, group)))
     blocks.append(escaped(_caption_of_cells(table)))
     rows = [[source.task, source.group or MISSING, source.normalised, source.path] for source in table.sources]
-    blocks.append(_markdown(["Task", table.group_by or "Group", "Scale of the interquartile mean", "File"], rows))
+    heads = ["Task", table.group_by or "Group", "Scale of the interquartile mean", "File"]
+    blocks.append(markdown_rows(heads, rows))
     return "\n\n".join(blocks) + "\n"
-
-
-def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    shown = [[escaped(cell) for cell in row] for row in (heads, *rows)]
-    shown.insert(1, [":---", *["---:"] * (len(heads) - 1)])
-    return "\n".join("| " + " | ".join(row) + " |" for row in shown)
 
 
 def _caption(table: DecisionTable) -> str:
@@ -251,7 +241,6 @@ def _dots(
     label: str,
     line: float | None,
 ) -> Any:
-    """Draw a dot with two intervals for each arm, the best of the first group at the top."""
     styles = drawn_styles(styles_of(table.arms))
     ordered = [score.arm for score in table.groups[0].arms]
     names = [arm for arm in ordered if any(estimate(group, arm) for group in table.groups)]

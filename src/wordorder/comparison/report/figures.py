@@ -9,25 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report import view
 from wordorder.comparison.report.costs import COSTS, Cost, costs_known, front_of, points_of
 from wordorder.comparison.report.differences import difference_title, in_short, references, unit_of
 from wordorder.comparison.report.table import columns, lines
-from wordorder.comparison.report.view import (
-    COLOURS,
-    DASHES,
-    MARKERS,
-    ArmStyle,
-    ProbePanel,
-    arm_styles,
-    by_effect,
-    curve_label,
-    drawn_probes,
-    in_perplexity,
-    learning_curves,
-    probe_panels,
-    spans_octaves,
-    target_lines,
-)
 from wordorder.comparison.results_file import ProbeResult, Results
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
 from wordorder.inspection.figures import log_scale, new_figure
@@ -35,18 +20,13 @@ from wordorder.inspection.figures import log_scale, new_figure
 __all__ = ["COSTS", "draw_costs", "write_figures"]
 
 FOLDER = "figures"
-"""Folder of the figures, beside results.json."""
 
 Style = Callable[[str], Mapping[str, Any]]
 """Function from an arm's name to its color, marker, linestyle and label for matplotlib."""
 
 
 def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
-    """Return the title of each figure -> the names of its files, in the order of the report, without drawing them.
-
-    Differences need comparisons, curves need arms that were evaluated more than once, costs two arms with results,
-    a map an arm that has some.
-    """
+    """Return the title of each figure -> the names of its files, in the order of the report, without drawing them."""
     stems: dict[str, str] = {}
     if results.comparisons:
         stems["Differences"] = "differences"
@@ -55,7 +35,7 @@ def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
     costly = {arm.name for arm in results.arms if arm.parameters}
     if sum(entry.arm in costly for entry in results.summary if entry.columns) > 1:
         stems["Quality against cost"] = "quality_against_cost"
-    stems |= {probe.title: _probe_stem(name) for name, probe in drawn_probes(results)}
+    stems |= {probe.title: _probe_stem(name) for name, probe in view.drawn_probes(results)}
     return {title: (f"{stem}.png", f"{stem}.svg") for title, stem in stems.items()} | {
         f"Position correlation, {arm}": (_map_file(arm),) for arm in results.correlations
     }
@@ -83,10 +63,10 @@ def write_figures(results: Results, folder: Path) -> list[Path]:
         "quality_against_cost": _costs,
         **{_probe_stem(name): partial(_probe, probe) for name, probe in results.probes.items()},
     }
-    written: list[Path] = []
+    style, written = drawn_styles(view.arm_styles(results)).__getitem__, list[Path]()
     for stem, draw in drawers.items():
         if f"{stem}.png" in names:
-            figure = draw(results, label_style(results))
+            figure = draw(results, style)
             for path in (folder / f"{stem}.png", folder / f"{stem}.svg"):
                 figure.savefig(path, dpi=200)
                 written.append(path)
@@ -100,18 +80,13 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics
 
 
-def label_style(results: Results) -> Style:
-    """Return the style of arms in the figures of a results file."""
-    return drawn_styles(arm_styles(results)).__getitem__
-
-
-def drawn_styles(styles: Mapping[str, ArmStyle]) -> dict[str, Mapping[str, Any]]:
+def drawn_styles(styles: Mapping[str, view.ArmStyle]) -> dict[str, Mapping[str, Any]]:
     """Return the keywords for matplotlib of each arm's style."""
     return {
         name: {
-            "color": COLOURS[own.colour],
-            "marker": MARKERS[own.marker],
-            "linestyle": DASHES[own.dash],
+            "color": view.COLOURS[own.colour],
+            "marker": view.MARKERS[own.marker],
+            "linestyle": view.DASHES[own.dash],
             "label": _plain(name),
         }
         for name, own in styles.items()
@@ -121,7 +96,7 @@ def drawn_styles(styles: Mapping[str, ArmStyle]) -> dict[str, Mapping[str, Any]]
 def _differences(results: Results, style: Style) -> Any:
     """Draw the forest plot: each model's difference from the baseline with its interval, the best at the top."""
     baseline, unit = references(results)[0], unit_of(results)
-    entries = by_effect(results, baseline)
+    entries = view.by_effect(results, baseline)
     figure = new_figure(7.2, 1.3 + 0.32 * len(entries))
     axes = figure.subplots()
     for place, entry in enumerate(entries):
@@ -150,7 +125,7 @@ def _differences(results: Results, style: Style) -> Any:
 
 def _curves(results: Results, style: Style) -> Any:
     figure = new_figure(8.4, 4.2)
-    axes, curves = figure.subplots(), learning_curves(results)
+    axes, curves = figure.subplots(), view.learning_curves(results)
     for arm in results.arms:
         points = [point for point in curves.get(arm.name, []) if point["mean"] is not None]
         if points:
@@ -159,14 +134,14 @@ def _curves(results: Results, style: Style) -> Any:
             around = [float(point["std"] or 0) for point in points]
             fewest = min(int(point["n"] or 0) for point in points)
             _line(axes, steps, means, around if fewest >= SEEDS_FOR_A_SPREAD else None, own)
-    for target, baseline in target_lines(results):
+    for target, baseline in view.target_lines(results):
         axes.axhline(target, color="#555d66", linewidth=1, linestyle=(0, (2, 3)))
         words, place = f" lowest loss of {_plain(baseline)}", (0, target)
         axes.annotate(
             words, place, xycoords=("axes fraction", "data"), va="bottom", fontsize="x-small", color="#555d66"
         )
-    axes.set(xlabel="Training step", ylabel=curve_label(results))
-    if in_perplexity(results):
+    axes.set(xlabel="Training step", ylabel=view.curve_label(results))
+    if view.in_perplexity(results):
         log_scale(axes)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
@@ -174,7 +149,6 @@ def _curves(results: Results, style: Style) -> Any:
 
 
 def _line(area: Any, xs: Sequence[Any], means: Sequence[float], around: Sequence[float] | None, style: Any) -> None:
-    """Draw a line, with a band of one standard deviation if it is known."""
     area.plot(xs, means, linewidth=1.6, **style)
     if around is not None:
         low, high = ([m + sign * s for m, s in zip(means, around, strict=True)] for sign in (-1, 1))
@@ -255,7 +229,7 @@ def _maps(parts: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> Any:
 
 def _probe(probe: ProbeResult, results: Results, style: Style) -> Any:
     """Draw one panel for each group of a probe: curves over numbers, dots beside labels."""
-    panels = probe_panels(probe, [arm.name for arm in results.arms])
+    panels = view.probe_panels(probe, [arm.name for arm in results.arms])
     numbers = probe.x_kind == "number"
     height = 4.0 if numbers else 1.2 + 0.16 * max(len(panel.xs) * (len(panel.points) + 1) for panel in panels)
     figure = new_figure(2.4 + 4.8 * len(panels), height)
@@ -272,13 +246,13 @@ def _probe(probe: ProbeResult, results: Results, style: Style) -> Any:
     return figure
 
 
-def _probe_curves(probe: ProbeResult, panel: ProbePanel, area: Any, style: Style) -> None:
+def _probe_curves(probe: ProbeResult, panel: view.ProbePanel, area: Any, style: Style) -> None:
     for arm, points in panel.points.items():
         known = all(point.n >= SEEDS_FOR_A_SPREAD for point in points)
         around = [point.std or 0.0 for point in points] if known else None
         own = {"markersize": 5, **style(arm)}
         _line(area, [point.x for point in points], [point.mean for point in points], around, own)
-    if spans_octaves(panel.xs):
+    if view.spans_octaves(panel.xs):
         area.set_xscale("log", base=2)
         area.set_xticks(panel.xs, [f"{x:g}" for x in panel.xs])
     if probe.log and all(p.mean > 0 for points in panel.points.values() for p in points):
@@ -286,7 +260,7 @@ def _probe_curves(probe: ProbeResult, panel: ProbePanel, area: Any, style: Style
     area.set(xlabel=probe.x, ylabel=probe.value)
 
 
-def _probe_dots(probe: ProbeResult, panel: ProbePanel, area: Any, style: Style) -> None:
+def _probe_dots(probe: ProbeResult, panel: view.ProbePanel, area: Any, style: Style) -> None:
     tall = len(panel.points) + 1
     for lane, (arm, points) in enumerate(panel.points.items()):
         places = [panel.xs.index(point.x) * tall + lane for point in points]

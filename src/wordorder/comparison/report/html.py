@@ -19,33 +19,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report import differences, table
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
-from wordorder.comparison.report.differences import (
-    Unit,
-    against,
-    by_welch,
-    in_parts,
-    in_short,
-    nats,
-    outcome_in_words,
-    references,
-    unit_of,
-)
 from wordorder.comparison.report.figures import FOLDER, figure_files
 from wordorder.comparison.report.numbers import MISSING, grouped, significant
-from wordorder.comparison.report.rates import rates_tried
-from wordorder.comparison.report.table import (
-    OUTCOME,
-    SHOWN_FIRST,
-    caption,
-    columns,
-    encoding_parameters,
-    lines,
-    markdown_table,
-    matched,
-    place_of,
-    shown_as,
-)
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of
 from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss, Table
@@ -59,10 +36,6 @@ SCRIPTS = (
     "core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js", "maps.js",
 )  # fmt: skip
 """Scripts in the order in which they run: each needs those before it."""
-
-WIDE = 2.2
-"""Smallest ratio of highest to lowest at which a scale is logarithmic: one bad arm must not press the others
-together."""
 
 MATCHED = {
     "none": "nothing: every model as its recipe says",
@@ -79,20 +52,16 @@ HISTORIES = {
 """compare.history -> words for a reader about what of the history was held equal."""
 
 SIGNS = {BETTER: "\u25b2", WORSE: "\u25bc", IDENTICAL: "="}
-"""Outcome of a comparison -> its sign in the matrix."""
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write table.md and report.html into a folder.
+    """Write table.md and report.html into a folder, from the content of a results.json alone.
 
-    Args:
-        results: the content of a results.json; nothing else is read.
-        folder: where the two files go.
     Raises:
         MissingExtra: jinja2 is not installed.
         OSError: the folder cannot be written.
     """
-    write_text(folder / "table.md", markdown_table(results))
+    write_text(folder / "table.md", table.markdown_table(results))
     write_text(folder / "report.html", report_page(results))
 
 
@@ -132,18 +101,18 @@ def rows_as_csv(results: Results) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
-    writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
+
+    def inert(value: object) -> object:
+        # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
+        return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
+
+    writer.writerows({name: inert(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
-
-
-def _inert(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
 
 
 def _content(results: Results) -> dict[str, object]:
     """Return the contents of the page as text, which is shown without scripts too, and what the template calls."""
-    shown, judged, (of, _) = columns(results), verdict(results), repeats(results)
+    shown, judged, (of, _) = table.columns(results), verdict(results), repeats(results)
     intervals, log_strip = _intervals(results)
     written = results.written or results.recipe.as_json()
     return {
@@ -152,18 +121,18 @@ def _content(results: Results) -> dict[str, object]:
         "verdict": judged,
         "sentence": judged.sentence.replace(" ± ", "\u00a0±\u00a0"),
         "log_strip": log_strip,
-        "caption": caption(results),
-        "shown_as": shown_as(results),
+        "caption": table.caption(results),
+        "shown_as": table.shown_as(results),
         "columns": shown,
-        "shown_first": SHOWN_FIRST,
+        "shown_first": table.SHOWN_FIRST,
         "rows": [
             (entry.arm, [(column.text(entry, arm), column.value(entry, arm)) for column in shown], interval)
-            for (entry, arm), interval in zip(lines(results), intervals, strict=True)
+            for (entry, arm), interval in zip(table.lines(results), intervals, strict=True)
         ],
         "styles": arm_styles(results),
         "over": f"{of}s",
         "facts": _facts(results),
-        "rates": rates_tried(results),
+        "rates": table.rates_tried(results),
         "bars": f"from the lowest to the highest {of}" if results.statistic == "median" else "one standard deviation",
         "statistics": _statistics(results.data),
         "recipe": to_toml(written).strip(),
@@ -173,10 +142,10 @@ def _content(results: Results) -> dict[str, object]:
         "has_curves": any(len(row.curve) > 1 for row in results.rows),
         "steps": [_steps_row(results, entry) for entry in results.steps_to_loss],
         "distances": (-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16),
-        "outcome": OUTCOME,
-        "references": references(results),
+        "outcome": table.OUTCOME,
+        "references": differences.references(results),
         "matrix": difference_matrix(results),
-        "unit": unit_of(results),
+        "unit": differences.unit_of(results),
         "tests": _tests(results),
         "confidence": f"{100 * (1 - (results.significance.level or 0.05)):g}%",
         "fronts": [(cost, front_of(results, cost)) for cost in costs_known(results)],
@@ -186,7 +155,7 @@ def _content(results: Results) -> dict[str, object]:
             for name, probe in results.probes.items()
         ],
         "no_budget": ArmBudget(),
-        "budget_sentence": matched(results),
+        "budget_sentence": table.matched(results),
         "files": figure_files(results),
         "files_folder": FOLDER,
         "figure": _counter("Figure"),
@@ -213,7 +182,7 @@ def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
     """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
     metric, statistic = quality_of(results).key, results.statistic
     ranges: list[tuple[float, float, float] | None] = []
-    for entry, _ in lines(results):
+    for entry, _ in table.lines(results):
         column = entry.columns.get(metric)
         middle = centre(column, statistic)
         if column is None or middle is None:
@@ -222,7 +191,8 @@ def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
             low, high = spread(column, statistic) or (middle, middle)
             ranges.append((low, middle, high))
     ends = [end for found in ranges if found for end in found]
-    logarithmic = bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)
+    # one bad arm must not press the others together
+    logarithmic = bool(ends) and min(ends) > 0 and max(ends) > 2.2 * min(ends)
     scaled = math.log if logarithmic else float
     lowest, highest = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
 
@@ -236,13 +206,13 @@ def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
 def _facts(results: Results) -> list[tuple[str, str]]:
     """Return what a reader wants to know before the numbers: how large, how long, on what, when and where."""
     planned, environment, recipe = results.planned, results.environment, results.recipe
-    model, training = recipe.model.as_json(), recipe.training.as_json()
+    model, training = recipe.model, recipe.training
     row = next((row for row in results.rows if row.steps), None)
     seconds = sum(row.train_seconds or 0 for row in results.rows)
     layers, width = model.get("num_hidden_layers"), model.get("hidden_size")
     totals = [arm.total_parameters for arm in results.arms if arm.total_parameters]
     sizes = list(dict.fromkeys(map(grouped, (min(totals), max(totals))))) if totals else []
-    batch, length = training.get("per_device_train_batch_size"), recipe.data.as_json().get("length")
+    batch, length = training.get("per_device_train_batch_size"), recipe.data.get("length")
     packages, train = environment.get("packages"), results.data.get("train")
     versions = packages if isinstance(packages, dict) else {}
     cores = environment.get("processors")
@@ -254,7 +224,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ),
         ("Network", f"{layers} layer{'s' * (layers != 1)}, width {width}" if layers and width else MISSING),
         ("Parameters", " to ".join(sizes) or MISSING),
-        ("Data", str(recipe.data.source)),
+        ("Data", str(recipe.data.get("source"))),
         ("Tokens to train on", _shown(train.get("tokens")) if isinstance(train, dict) else MISSING),
         *([("Learning rates", str(len(planned.rates)))] if results.grid else []),
         ("Steps", grouped(row.steps if row else None)),
@@ -268,7 +238,6 @@ def _facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _statistics(data: Table) -> dict[str, object]:
-    """Return the data's counts: those per split as a table, the rest as pairs."""
     splits = {name: value for name, value in data.items() if isinstance(value, dict)}
     names = list(dict.fromkeys(key for value in splits.values() for key in value))
     return {
@@ -305,13 +274,12 @@ def _shown(value: object) -> str:
 def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
     """Return per arm each known cost in words, and whether the arm is on the Pareto front for it."""
     known = [(points_of(results, cost), front_of(results, cost).on) for cost in costs_known(results)]
-    names = [entry.arm for entry, _ in lines(results)]
+    names = [entry.arm for entry, _ in table.lines(results)]
     costs = [({point.name: point.cost for point in points}, on) for points, on in known]
     return [(name, [(significant(values[name]), name in on) for values, on in costs]) for name in names]
 
 
 def _tests(results: Results) -> list[tuple[str, str]]:
-    """Return what the page says of how differences were tested."""
     significance, of = results.significance, f"{repeats(results)[0]}s"
     paired = {entry.paired for entry in results.comparisons}
     pairing = f"paired by {of[:-1]}: the same batches, masks and initial weights" if paired == {True} else "not paired"
@@ -329,28 +297,30 @@ def _tests(results: Results) -> list[tuple[str, str]]:
 
 def difference_matrix(results: Results) -> dict[str, object] | None:
     """Return a matrix of all pairs of models, best first; None unless all pairs of three or more were compared."""
-    compared = set(references(results))
+    compared = set(differences.references(results))
     if len(compared) < 3:
         return None
-    names = [entry.arm for entry, _ in lines(results) if entry.arm in compared]
-    columns = {name: against(results, name) for name in names}
-    rows = [(name, [_cell_of(columns[other].get(name), unit_of(results)) for other in names]) for name in names]
+    names = [entry.arm for entry, _ in table.lines(results) if entry.arm in compared]
+    found = {name: differences.against(results, name) for name in names}
+    rows = [
+        (name, [_cell_of(found[other].get(name), differences.unit_of(results)) for other in names]) for name in names
+    ]
     return {"names": names, "rows": rows}
 
 
-def _cell_of(entry: Comparison | None, unit: Unit) -> dict[str, str] | None:
+def _cell_of(entry: Comparison | None, unit: differences.Unit) -> dict[str, str] | None:
     if entry is None:
         return None
-    told = by_welch(entry)
+    told = differences.by_welch(entry)
     return {
         "kind": told.outcome.replace(" ", "-"),
         "sign": SIGNS.get(told.outcome, ""),
-        "number": "" if told.outcome == IDENTICAL else in_parts(told, unit)[0],
-        "words": in_short(told, unit),
+        "number": "" if told.outcome == IDENTICAL else differences.in_parts(told, unit)[0],
+        "words": differences.in_short(told, unit),
     }
 
 
-def _signed(entry: Comparison, unit: Unit) -> str:
+def _signed(entry: Comparison, unit: differences.Unit) -> str:
     """Return the difference with its sign and interval; p and the outcome have columns of their own."""
     if entry.difference is None:
         return MISSING
@@ -359,9 +329,12 @@ def _signed(entry: Comparison, unit: Unit) -> str:
 
 
 def _in_nats(entry: Comparison) -> str:
-    """Return a difference of logarithms with its interval."""
-    ends = "" if entry.low is None or entry.high is None else f" [{nats(entry.high)}, {nats(entry.low)}]"
-    return f"{nats(entry.difference)}{ends}"
+    ends = (
+        ""
+        if entry.low is None or entry.high is None
+        else f" [{differences.nats(entry.high)}, {differences.nats(entry.low)}]"
+    )
+    return f"{differences.nats(entry.difference)}{ends}"
 
 
 def _p(value: float | None) -> str:
@@ -417,7 +390,7 @@ def _duration(seconds: float | None) -> str:
 
 
 CALLED = (
-    encoding_parameters, grouped, outcome_in_words, place_of, probe_table, significant,
+    table.encoding_parameters, grouped, differences.outcome_in_words, table.place_of, probe_table, significant,
     _amount, _apart, _duration, _in_nats, _looks_back, _mean_at, _p, _signed,
 )  # fmt: skip
 """Functions that the template calls, by their names without the underscore."""

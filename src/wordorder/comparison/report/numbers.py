@@ -1,6 +1,7 @@
 """Format numbers for readers: with as many digits as their spread allows."""
 
 import math
+from collections.abc import Sequence
 
 from wordorder.comparison.results_file import Aggregate
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
@@ -18,10 +19,7 @@ def significant(value: float | None, digits: int = 4) -> str:
 
 
 def with_spread(entry: Aggregate | None, digits: int = 4, statistic: str = "mean") -> str:
-    """Return ``mean ± std`` or ``median (lowest to highest)`` of a summary entry; below three seeds the centre alone.
-
-    A mean has at most as many digits as the second one of its std.
-    """
+    """Return ``mean ± std`` or ``median (lowest to highest)`` of a summary; below three seeds the centre alone."""
     if entry is None or entry.mean is None:
         return MISSING
     if statistic == "median":
@@ -40,8 +38,7 @@ def with_spread(entry: Aggregate | None, digits: int = 4, statistic: str = "mean
 def steady(entry: Aggregate | None, digits: int = 4) -> str:
     """Return ``mean ± std`` where the spread is small beside the mean, else ``median (lowest to highest)``.
 
-    For what a busy machine disturbs, such as speed: one run that had to wait moves a mean far, and a mean smaller than
-    its spread says nothing. Summaries of earlier versions hold no median; there the mean stays.
+    For what a busy machine disturbs, such as speed: one run that had to wait moves a mean far.
     """
     if entry is None or not entry.mean or not entry.std or entry.median is None:
         return with_spread(entry, digits)
@@ -52,3 +49,8 @@ def steady(entry: Aggregate | None, digits: int = 4) -> str:
 def grouped(value: float | None) -> str:
     """Return a count with separated thousands."""
     return MISSING if value is None else f"{value:,.0f}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence: `a, b and c`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from textwrap import wrap
 
 from rich import box
@@ -13,20 +14,19 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of
+from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, quality_of
 from wordorder.comparison.report.differences import against, by_welch, for_table, unit_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
-from wordorder.comparison.report.rates import RatesTried, rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
+from wordorder.comparison.runs import Rates
+from wordorder.comparison.statistics.curves import rate_at_edge
 from wordorder.comparison.statistics.outcomes import BETTER, WORSE
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, middle, repeats
 from wordorder.streams import printable
 from wordorder.tasks import Metric
 from wordorder.training.recipe.pretrained import ARM
-
-MEBIBYTE = 2**20
 
 OUTCOME = "outcome"
 """Key of the column that holds each arm's difference from the baseline."""
@@ -55,12 +55,21 @@ def columns(results: Results) -> list[Column]:
     """Return the columns for a results file, the headline metric first."""
     quality, statistic = quality_of(results), results.statistic
     title = f"{results.split} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
+    time = Column(
+        key="train_seconds",
+        title="Time per run",
+        value=lambda summary, _: middle(summary.columns.get("train_seconds")),
+        text=lambda summary, _: time_in_words(middle(summary.columns.get("train_seconds"))),
+    )
+    own_rate = _of_arm(
+        "encoding_learning_rate", "Rate of the encoding, times that", lambda arm: arm.encoding_learning_rate, _rate
+    )
     return [
         _score(quality, title, statistic, key="quality"),
         *([_outcome(results)] if results.comparisons else []),
         *(_score(other, f"{results.split} {other.name}", statistic) for other in beside(results)),
         _of_arm("parameters", "Parameters", lambda arm: arm.total_parameters),
-        *([_time()] if any("train_seconds" in entry.columns for entry in results.summary) else []),
+        *([time] if any("train_seconds" in entry.columns for entry in results.summary) else []),
         _of_arm("encoding_parameters", "of which for the encoding", encoding_parameters),
         _of_arm(
             "flops_per_token",
@@ -79,34 +88,15 @@ def columns(results: Results) -> list[Column]:
             key="peak_memory_bytes",
             title="Peak memory (MiB)",
             value=lambda summary, _: _mean(summary, "peak_memory_bytes"),
-            text=lambda summary, _: grouped(_mean(summary, "peak_memory_bytes", MEBIBYTE)),
+            text=lambda summary, _: grouped(_mean(summary, "peak_memory_bytes", 2**20)),
         ),
-        _of_arm(
-            "learning_rate",
-            "Learning rate",
-            lambda arm: arm.learning_rate,
-            lambda value: MISSING if value is None else f"{value:g}",
-        ),
-        *([_own_rate()] if any(arm.encoding_learning_rate is not None for arm in results.arms) else []),
+        _of_arm("learning_rate", "Learning rate", lambda arm: arm.learning_rate, _rate),
+        *([own_rate] if any(arm.encoding_learning_rate is not None for arm in results.arms) else []),
     ]
 
 
-def _time() -> Column:
-    return Column(
-        key="train_seconds",
-        title="Time per run",
-        value=lambda summary, _: _middle(summary, "train_seconds"),
-        text=lambda summary, _: time_in_words(_middle(summary, "train_seconds")),
-    )
-
-
-def _own_rate() -> Column:
-    return _of_arm(
-        "encoding_learning_rate",
-        "Rate of the encoding, times that",
-        lambda arm: arm.encoding_learning_rate,
-        lambda value: MISSING if value is None else f"{value:g}",
-    )
+def _rate(value: float | None) -> str:
+    return MISSING if value is None else f"{value:g}"
 
 
 def _of_arm(
@@ -121,12 +111,6 @@ def _of_arm(
 def _mean(summary: Summary, metric: str, unit: float = 1) -> float | None:
     mean = centre(summary.columns.get(metric), "mean")
     return None if mean is None else mean / unit
-
-
-def _middle(summary: Summary, metric: str) -> float | None:
-    """Return the median, which a run that had to wait for the machine does not move; the mean of an older file."""
-    column = summary.columns.get(metric)
-    return None if column is None else column.mean if column.median is None else column.median
 
 
 def time_in_words(seconds: float | None) -> str:
@@ -206,14 +190,14 @@ def caption(results: Results) -> str:
         others += f" BLEU is sacrebleu's, {results.bleu_signature}."
     as_far = ", each as far as its steps go," if results.budget and results.budget.match == "time" else ""
     parts = [
-        f"{name}: {meaning}.{others} Data {recipe.data.source}{budget}; {shown_as(results)}.",
+        f"{name}: {meaning}.{others} Data {recipe.data.get('source')}{budget}; {shown_as(results)}.",
         *([_folds(results)] if of == "fold" else []),
         f"All models see the same batches in the same order{as_far} and start from {_start(recipe)}.",
     ]
     parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
     workers = results.compare.workers
     if workers > 1:
-        threads = 1 if recipe.training.threads is None else recipe.training.threads
+        threads = recipe.training.get("threads") or 1
         each = "one thread each" if threads == 1 else f"{threads} threads each"
         parts.append(
             f"Tokens per second were measured with {workers} trainings side by side, {each}, which slow each "
@@ -253,23 +237,23 @@ def matched(results: Results) -> str:
 
 def _folds(results: Results) -> str:
     data, planned = results.recipe.data, results.planned
-    seeds = len(planned.seeds)
+    folds, seeds = data.get("folds"), len(planned.seeds)
     mean = f"; the {seeds} seeds of a fold are averaged first" if seeds > 1 else ""
     kind = (
-        f"Each fold is a draw of its own of 1/{data.folds} of the texts"
-        if data.fold_kind == "independent"
-        else f"Cross-validation with {len(planned.folds)} of {data.folds} folds: no text is tested in two of them"
+        f"Each fold is a draw of its own of 1/{folds} of the texts"
+        if data.get("fold_kind") == "independent"
+        else f"Cross-validation with {len(planned.folds)} of {folds} folds: no text is tested in two of them"
     )
     return f"{kind}, and models are paired by fold{mean}."
 
 
 def _start(recipe: SavedRecipe) -> str:
     own = recipe.compare is not None and any("model.pretrained" in arm for arm in recipe.compare.arms)
-    if recipe.model.pretrained is None and not own:
+    pretrained = recipe.model.get("pretrained")
+    if pretrained is None and not own:
         return "the same weights where they share them"
-    pattern = str(recipe.model.pretrained)
     # One folder for all of them holds one encoding, so such arms differ in how they are trained.
-    return "saved models of their own" if own or ARM in pattern else "the same saved model"
+    return "saved models of their own" if own or ARM in str(pretrained) else "the same saved model"
 
 
 def place_of(run: Failure) -> str:
@@ -281,15 +265,10 @@ def place_of(run: Failure) -> str:
 def markdown_table(results: Results) -> str:
     """Return table.md for the content of a results file: the headline, the table, how it was tested, the caption."""
     shown = columns(results)
-    head = ["Model", *(escaped(column.title) for column in shown)]
-    body = [
-        [escaped(entry.arm), *(escaped(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)
-    ]
-    rule = [":---", *("---:" for _ in shown)]
-    rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
+    rows = [[entry.arm, *(column.text(entry, arm) for column in shown)] for entry, arm in lines(results)]
     judged = verdict(results)
     failures = [f"- failed: {escaped(run.arm)}, {place_of(run)}: {escaped(run.reason)}" for run in results.failed]
-    blocks = [*map(escaped, judged.headline), "\n".join(rows)]
+    blocks = [*map(escaped, judged.headline), markdown_rows(["Model", *(column.title for column in shown)], rows)]
     if judged.method:
         blocks.append(f"How this was tested: {escaped(' '.join(judged.method))}")
     blocks.append(escaped(caption(results)))
@@ -297,16 +276,19 @@ def markdown_table(results: Results) -> str:
         blocks.append(escaped(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
     if tried is not None and results.grid:
-        blocks += [_markdown_rates(tried), escaped(tried.meaning)]
+        rows = [
+            [row.arm, *(f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells)]
+            for row in tried.rows
+        ]
+        blocks += [markdown_rows(["Model", *tried.rates], rows), escaped(tried.meaning)]
     return "\n\n".join([*blocks, *(["\n".join(failures)] if failures else [])]) + "\n"
 
 
-def _markdown_rates(tried: RatesTried) -> str:
-    rows = [["Model", *tried.rates], [":---", *("---:" for _ in tried.rates)]]
-    for row in tried.rows:
-        cells = [f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells]
-        rows.append([escaped(row.arm), *cells])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+def markdown_rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a markdown table in which no cell is markup; all columns but the first are aligned to the right."""
+    shown = [[escaped(cell) for cell in row] for row in (heads, *rows)]
+    shown.insert(1, [":---", *["---:"] * (len(heads) - 1)])
+    return "\n".join("| " + " | ".join(row) + " |" for row in shown)
 
 
 def render_table(results: Results, console: Console) -> None:
@@ -367,3 +349,95 @@ def escaped(text: object) -> str:
     for mark, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\\", "&#92;"), ("|", "\\|")):
         plain = plain.replace(mark, written)
     return plain.replace("](", "]&#40;").replace("`", "&#96;")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatesOfArm:
+    """The row of one arm."""
+
+    arm: str
+    cells: tuple[tuple[str, bool], ...]
+    """For each rate the score in words, and whether the arm was given this rate."""
+    edge: bool
+    """True if the arm's rate, or that of its encoding, is the lowest or the highest that was tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatesTried:
+    """The table of rates, one row per arm."""
+
+    rates: tuple[str, ...]
+    rows: tuple[RatesOfArm, ...]
+    meaning: str
+
+
+_Tried = Mapping[str, Mapping[Rates, tuple[float | None, int]]]
+"""Arm -> rates -> the median score, and how many trials failed."""
+
+
+def rates_tried(results: Results) -> RatesTried | None:
+    """Return the table of a results file; None if every arm had the rate of its recipe."""
+    if results.grid:
+        tried = {
+            arm: {Rates(own.learning_rate): (own.median, own.failed) for own in results.grid if own.arm == arm}
+            for arm in dict.fromkeys(entry.arm for entry in results.grid)
+        }
+        chosen = {entry.arm: Rates(entry.learning_rate) for entry in results.grid if entry.chosen}
+        meaning = (
+            f"Validation {quality_of(results).name} at each learning rate, median over the {repeats(results)[0]}s; a "
+            "model's result is that at its best rate (bold)."
+        )
+    elif results.tuning:
+        tried = _of_trials(results)
+        given = {arm.name: (arm.learning_rate, arm.encoding_learning_rate) for arm in results.arms}
+        # an arm that no rate could train has that of its recipe, which was not chosen
+        chosen = {
+            arm: rates
+            for arm, of in tried.items()
+            for rates, (middle, _) in of.items()
+            if rates == given.get(arm) and middle is not None
+        }
+        meaning = _meaning_of_trials(results, tried)
+    else:
+        return None
+    columns = sorted({rates for of in tried.values() for rates in of}, key=lambda one: (one.rate, one.factor or 0.0))
+    rows: list[RatesOfArm] = []
+    for arm, of in tried.items():
+        cells = tuple((_in_words(*of.get(rates, (None, 0))), rates == chosen.get(arm)) for rates in columns)
+        rows.append(RatesOfArm(arm=arm, cells=cells, edge=arm in chosen and rate_at_edge(results, arm) is True))
+    if any(row.edge for row in rows):
+        meaning += " * The best rate is the lowest or the highest that was tried: a wider grid might help this model."
+    return RatesTried(rates=tuple(rates.words for rates in columns), rows=tuple(rows), meaning=meaning)
+
+
+def _of_trials(results: Results) -> _Tried:
+    scores: dict[str, dict[Rates, list[float | None]]] = {}
+    for trial in results.tuning:
+        rates = Rates(trial.learning_rate, trial.encoding_learning_rate)
+        scores.setdefault(trial.arm, {}).setdefault(rates, []).append(trial.score(results.selection))
+
+    def of_rates(own: list[float | None]) -> tuple[float | None, int]:
+        known = [value for value in own if value is not None]
+        return median(known) if known else None, len(own) - len(known)
+
+    return {arm: {rates: of_rates(own) for rates, own in of.items()} for arm, of in scores.items()}
+
+
+def _meaning_of_trials(results: Results, tried: _Tried) -> str:
+    metric, seeds = results.selection, len({trial.seed for trial in results.tuning})
+    name = f"loss ({loss_unit(results)})" if metric not in METRICS else METRICS[metric].name
+    own = any(rates.factor is not None for of in tried.values() for rates in of)
+    over = "one seed" if seeds == 1 else f"median over up to {seeds} seeds, the better half on each further one"
+    counts = [sum(trial.arm == arm for trial in results.tuning) for arm in tried]
+    trials = f"{counts[0]}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    factors = " (x4: 4 times that for the encoding)" if own else ""
+    return (
+        f"Validation {name} after training with each learning rate{factors}, {over}; the best (bold) is used for every "
+        f"seed of that model. Tuned over {trials} trials per model."
+    )
+
+
+def _in_words(middle: float | None, failed: int) -> str:
+    if middle is None:
+        return "failed" if failed else MISSING
+    return significant(middle) + (f" ({failed} failed)" if failed else "")

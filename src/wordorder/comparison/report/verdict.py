@@ -5,11 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wordorder.comparison.quality import is_marked_optimistic, quality_of
-from wordorder.comparison.report.claims import in_percent, margin_in_words, on_texts_in_words, p_in_words
-from wordorder.comparison.report.differences import Unit, by_welch, in_parts, outcome_in_words, unit_of
-from wordorder.comparison.report.numbers import significant, with_spread
+from wordorder.comparison.report.differences import (
+    Unit,
+    by_welch,
+    in_parts,
+    in_percent,
+    margin_in_words,
+    on_texts_in_words,
+    outcome_in_words,
+    p_in_words,
+    unit_of,
+)
+from wordorder.comparison.report.numbers import listed, significant, with_spread
 from wordorder.comparison.results_file import Claim, Comparison, Results, Summary
-from wordorder.comparison.statistics.few_seeds import FEWEST_SEEDS
+from wordorder.comparison.statistics import summary
+from wordorder.comparison.statistics.claims import FEWEST_SEEDS
 from wordorder.comparison.statistics.looks import looks_in_words
 from wordorder.comparison.statistics.outcomes import (
     BETTER,
@@ -20,7 +30,6 @@ from wordorder.comparison.statistics.outcomes import (
     WORSE,
     claimed_outcome,
 )
-from wordorder.comparison.statistics.pareto import listed
 from wordorder.comparison.statistics.significance import (
     Conclusions,
     between,
@@ -28,14 +37,6 @@ from wordorder.comparison.statistics.significance import (
     lost_runs,
     tests_in_words,
     waiting_runs,
-)
-from wordorder.comparison.statistics.summary import (
-    SEEDS_FOR_A_SPREAD,
-    baseline_of,
-    centre,
-    confidence_of,
-    repeats,
-    spread,
 )
 from wordorder.tasks.metrics import ACCURACY
 
@@ -59,8 +60,8 @@ class Verdict:
     """Results of the tests on new texts, a sentence for each kind that the data allow."""
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Models over which no advantage of the best is significant by an exact test: not significant, identical, not
-    tested, too few seeds, or more runs lost."""
+    """Models over which no advantage of the best is significant, by Welch's test where seeds are too few for an exact
+    one: not significant, identical, not tested, too few seeds, or more runs lost."""
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -78,14 +79,14 @@ class _Measure:
 
     def __init__(self, results: Results) -> None:
         self.quality, self.statistic = quality_of(results), results.statistic
-        self.confidence = confidence_of(results)
+        self.confidence = summary.confidence_of(results)
         optimistic = is_marked_optimistic(results)
         split = "" if results.split == "test" and not optimistic else f"{results.split} "
         self.name = f"{'optimistic ' * optimistic}{split}{self.quality.name}"
         self.side = "above" if self.quality.higher_is_better else "below"
 
     def value(self, entry: Summary) -> float | None:
-        return centre(entry.columns.get(self.quality.key), self.statistic)
+        return summary.centre(entry.columns.get(self.quality.key), self.statistic)
 
     def text(self, entry: Summary) -> str:
         return with_spread(entry.columns[self.quality.key], self.quality.digits, self.statistic)
@@ -99,31 +100,6 @@ class _Measure:
         if measure == self.quality.name:
             return self.side
         return "above" if measure == ACCURACY.name else "below"
-
-    def overlap(self, one: Summary, other: Summary) -> bool:
-        (low, high), (other_low, other_high) = (
-            spread(entry.columns[self.quality.key], self.statistic) or (0.0, 0.0) for entry in (one, other)
-        )
-        return low <= other_high and other_low <= high
-
-    def clear(self, best: Summary, other: Summary) -> bool:
-        """Tell whether two means differ by more than the larger standard deviation, where there is one.
-
-        A median is taken as it is: one bad seed, which it does not follow, widens the standard deviation.
-        """
-        if self.statistic == "median":
-            return True
-        spreads = [entry.columns[self.quality.key].std or 0.0 for entry in (best, other)]
-        return abs((self.value(best) or 0.0) - (self.value(other) or 0.0)) > max(spreads)
-
-    def gap(self, best: Summary, other: Summary) -> str:
-        """Return how far the best model is from another in the table: in percent for perplexities."""
-        here, there = self.value(best) or 0.0, self.value(other) or 0.0
-        if here == there:
-            return f"the same as {other.arm}"
-        if self.quality.key == "perplexity" and here > 0:
-            return f"{in_percent(100 * (1 - here / there))} below {other.arm}"
-        return f"{significant(abs(here - there), 2)} {self.side} {other.arm}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +157,8 @@ def verdict(results: Results) -> Verdict:
         none = f"No run gave a {measure.name} that is a number." if results.rows else "No run has finished yet."
         return Verdict(sentence=none, status=unfinished if results.failed else "")
     best, *others = entries
-    name, lost = best.arm, _lost(results)
+    name, gone = best.arm, [f"{arm} lost {few} of {of}" for arm, (few, of) in lost_runs(results).items()]
+    lost = f"Of the runs that did not fail or diverge ({', '.join(gone)}), " if gone else ""
     if not others:
         return Verdict(sentence=f"{lost}{name}: {measure.name} {measure.text(best)}.", status=unfinished, best=name)
     conclusions = tests_of(results)
@@ -194,28 +171,31 @@ def verdict(results: Results) -> Verdict:
         found={arm: by_welch(found) for arm, found in exact.items()},
         exact=exact,
         measure=measure,
-        of=repeats(results)[0],
+        of=summary.repeats(results)[0],
         seeds=max((found.n or 0 for found in exact.values()), default=0),
     )
     waiting = waiting_runs(results) > 0
     flattered = claimed_outcome(name, others[0].arm, 1.0, lost_runs(results))[0] == NO_CLAIM
+    holm = " with Holm's correction" if len(exact) > 1 else ""
     evidence = (
         _numbers(judged, unit_of(results.having(comparisons=conclusions.comparisons))),
         tests_in_words(results, conclusions.comparisons, conclusions.significance),
-        _about_welch(judged),
+        f"Welch's test{holm} is about training again on these texts and assumes roughly normal {judged.of}s."
+        if judged.by_welch()
+        else "",
         looks_in_words(results),
         _against_the_baseline(conclusions.comparisons, name),
         _description(judged),
     )
     status = "" if waiting else _status(judged, conclusions)
     return Verdict(
-        sentence=lost + _headline(judged, baseline_of(results), waiting=waiting, flattered=flattered),
+        sentence=lost + _headline(judged, summary.baseline_of(results), waiting=waiting, flattered=flattered),
         status=" ".join(part for part in (status, unfinished) if part),
         caveat=unequal_sizes(results, name),
         evidence=" ".join(part for part in evidence if part),
         claims=on_texts_in_words(name, exact, measure.confidence, measure.direction),
         best=name,
-        ties=tuple(entry.arm for entry in others if entry.arm not in exact or exact[entry.arm].outcome != BETTER),
+        ties=tuple(entry.arm for entry in others if judged.outcome(entry) != BETTER),
     )
 
 
@@ -230,8 +210,7 @@ def tests_of(results: Results) -> Conclusions:
 def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered: bool) -> str:
     """Return the first sentence: "is best" only where the runner-up is not known to be about as good.
 
-    Nor is an untested model called so that lost a larger share of its runs than the runner-up, or that is ahead of it
-    by no more than a standard deviation over the seeds.
+    Nor is an untested model called so that lost a larger share of its runs, or is ahead by no more than a deviation.
     """
     best, measure, runner_up = judged.best, judged.measure, judged.others[0]
     equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
@@ -241,7 +220,11 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered
         gaps, equal = [_gap(judged, runner_up)], [runner_up]
     gaps += [_gap(judged, entry) for entry in judged.others if entry.arm == baseline and entry not in equal]
     outcome = judged.outcome(runner_up)
-    leads = outcome == BETTER or (outcome == TOO_FEW and not flattered and measure.clear(best, runner_up))
+    spreads = [entry.columns[measure.quality.key].std or 0.0 for entry in (best, runner_up)]
+    # a median is taken as it is: one bad seed, which it does not follow, widens the standard deviation
+    apart = abs((measure.value(best) or 0.0) - (measure.value(runner_up) or 0.0)) > max(spreads)
+    clear = not flattered and (apart or measure.statistic == "median")
+    leads = outcome == BETTER or (outcome == TOO_FEW and clear)
     if leads and measure.value(best) != measure.value(runner_up):
         median = "median " * (measure.statistic == "median")
         return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."
@@ -262,11 +245,15 @@ def _gap(judged: _Judged, entry: Summary) -> str:
         lost = f", which counts lost runs: {found.lost}" if found is not None and found.lost else ""
         return f"not significantly {measure.side} {score}{lost}"
     untested = " (not tested)" if outcome is None and judged.exact else ""
-    return f"{measure.gap(judged.best, entry)}{untested}"
+    here, there = measure.value(judged.best) or 0.0, measure.value(entry) or 0.0
+    if here == there:
+        return f"the same as {entry.arm}{untested}"
+    if measure.quality.key == "perplexity" and here > 0:
+        return f"{in_percent(100 * (1 - here / there))} below {entry.arm}{untested}"
+    return f"{significant(abs(here - there), 2)} {measure.side} {entry.arm}{untested}"
 
 
 def _status(judged: _Judged, conclusions: Conclusions) -> str:
-    """Return which models the best one is significantly better than, or why that was not tested."""
     seeds, needed = judged.seeds, conclusions.significance.seeds_needed
     of, s = judged.of, "s" * (judged.seeds != 1)
     more = f"a distribution-free test needs {needed}"
@@ -281,7 +268,10 @@ def _status(judged: _Judged, conclusions: Conclusions) -> str:
     if judged.by_welch():
         methods.append("Welch's test, Holm" if len(conclusions.comparisons) > 1 else "Welch's test")
     if any(found.outcome not in (TOO_FEW, IDENTICAL) for found in judged.exact.values()):
-        methods.append(_exact_test(conclusions))
+        said = conclusions.significance
+        correction = (said.correction or "").removesuffix("'s method")
+        short = (str(said.test).split(" of ")[0], correction)
+        methods.append(", ".join(part for part in short if part and "none" not in part))
     how = f" ({'; '.join(methods)})" if methods else ""
     if better := judged.having(BETTER):
         parts.append(f"Significant{how}: better than {_names(better)}.")
@@ -294,8 +284,9 @@ def _status(judged: _Judged, conclusions: Conclusions) -> str:
     if level := [entry for entry in level if entry not in same]:
         parts.append(f"Not significant{how} against {_names(level)}.")
         how = ""
-    if same:
-        parts.append(f"The same within {_margin(judged, same[0])}{how}: {_names(same)}.")
+    if same and (claim := judged.welch(same[0])) is not None:
+        margin = margin_in_words(claim, ratio=judged.measure.quality.key == "perplexity")
+        parts.append(f"The same within {margin}{how}: {_names(same)}.")
     for entry in judged.having(NO_CLAIM):
         parts.append(f"Not significant against {entry.arm}: {judged.found[entry.arm].lost}.")
     if identical := judged.having(IDENTICAL):
@@ -307,18 +298,6 @@ def _status(judged: _Judged, conclusions: Conclusions) -> str:
     if judged.by_welch() and seeds < (needed or 0):
         parts.append(f"{seeds} {of}{s}; {more}.")
     return " ".join(parts)
-
-
-def _margin(judged: _Judged, entry: Summary) -> str:
-    claim = judged.welch(entry)
-    return "" if claim is None else margin_in_words(claim, ratio=judged.measure.quality.key == "perplexity")
-
-
-def _exact_test(conclusions: Conclusions) -> str:
-    """Return the short name of the exact test and of its correction: "exact sign-flip test, closed testing"."""
-    said = conclusions.significance
-    correction = {"Holm's method": "Holm"}.get(said.correction or "", said.correction or "")
-    return ", ".join(part for part in (str(said.test).split(" of ")[0], correction) if part and "none" not in part)
 
 
 def unequal_sizes(results: Results, best: str) -> str:
@@ -340,7 +319,6 @@ def unequal_sizes(results: Results, best: str) -> str:
 
 
 def _numbers(judged: _Judged, unit: Unit) -> str:
-    """Return the best model against the next one with its interval, and the p-values against all others."""
     measure, best, nearest = judged.measure, judged.best, judged.others[0]
     shown = f"{best.arm} {measure.text(best)}, {nearest.arm} {measure.text(nearest)}"
     if "±" in shown:
@@ -358,13 +336,6 @@ def _numbers(judged: _Judged, unit: Unit) -> str:
     return f"{shown}.{f' p against the others: {listed(p)}.' if p else ''}"
 
 
-def _about_welch(judged: _Judged) -> str:
-    if not judged.by_welch():
-        return ""
-    corrected = " with Holm's correction" if len(judged.found) > 1 else ""
-    return f"Welch's test{corrected} is about training again on these texts and assumes roughly normal {judged.of}s."
-
-
 def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
     """Return the outcomes against the baseline, if the family is not all pairs and the best model is not it."""
     baselines = {entry.against for entry in comparisons}
@@ -380,16 +351,22 @@ def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
 
 
 def _description(judged: _Judged) -> str:
-    """Return a description of the ranges for few seeds, where nothing can be tested."""
     best, measure, of = judged.best, judged.measure, judged.of
     too_few = judged.having(TOO_FEW)
     if not too_few:
         return ""
     fewest = min(entry.columns[measure.quality.key].n for entry in [best, *judged.others])
-    if fewest < SEEDS_FOR_A_SPREAD:
+    if fewest < summary.SEEDS_FOR_A_SPREAD:
         seeds = f"one {of}" if fewest == 1 else f"{fewest} {of}s"
-        return f"With {seeds} per model there is no spread to judge by: at least {SEEDS_FOR_A_SPREAD} are needed."
-    near = [entry for entry in too_few if measure.overlap(best, entry)]
+        return (
+            f"With {seeds} per model there is no spread to judge by: at least {summary.SEEDS_FOR_A_SPREAD} are needed."
+        )
+    ends = {
+        entry.arm: summary.spread(entry.columns[measure.quality.key], measure.statistic) or (0.0, 0.0)
+        for entry in [best, *too_few]
+    }
+    low, high = ends[best.arm]
+    near = [entry for entry in too_few if low <= ends[entry.arm][1] and ends[entry.arm][0] <= high]
     apart = [entry for entry in too_few if entry not in near]
     ranges = "mean ± 1 standard deviation" if measure.statistic == "mean" else f"lowest to highest {of}"
     said = [
@@ -397,12 +374,6 @@ def _description(judged: _Judged) -> str:
         *([f"{best.arm} does not overlap with {_names(apart)}"] if apart else []),
     ]
     return f"Ranges ({ranges}): {'; '.join(said)}."
-
-
-def _lost(results: Results) -> str:
-    """Return the beginning of the sentence if runs failed or diverged: its numbers are of the others."""
-    lost = [f"{arm} lost {gone} of {of}" for arm, (gone, of) in lost_runs(results).items()]
-    return f"Of the runs that did not fail or diverge ({', '.join(lost)}), " if lost else ""
 
 
 def _unfinished(results: Results) -> str:

@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import fmean, median, stdev
 
 from wordorder.comparison.quality import loss_unit, quality_of
+from wordorder.comparison.report import differences
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
-from wordorder.comparison.report.differences import (
-    Unit,
-    against,
-    by_welch,
-    difference_title,
-    in_parts,
-    in_short,
-    nats,
-    references,
-    unit_of,
-)
 from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.table import columns
 from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, Results
@@ -68,9 +59,9 @@ def view_of(results: Results) -> dict[str, object]:
 
 
 def _differences(results: Results) -> dict[str, object]:
-    found, unit = references(results), unit_of(results)
+    found, unit = differences.references(results), differences.unit_of(results)
     return {
-        "title": difference_title(results),
+        "title": differences.difference_title(results),
         "nats_title": f"Difference in ln({quality_of(results).name}) (nats)" if unit.percent else None,
         "percent": unit.percent,
         "more_is_better": unit.higher_is_better,
@@ -82,15 +73,12 @@ def _differences(results: Results) -> dict[str, object]:
 
 
 def by_effect(results: Results, reference: str) -> list[Comparison]:
-    """Return the comparisons with one model, the best first; by Welch's test where seeds are too few for an exact one.
-
-    A model without a difference comes last.
-    """
-    entries = [by_welch(entry) for entry in against(results, reference).values()]
+    """Return the comparisons with one model, the best first, by Welch's test where the exact one has too few seeds."""
+    entries = [differences.by_welch(entry) for entry in differences.against(results, reference).values()]
     return sorted(entries, key=lambda entry: -math.inf if entry.difference is None else entry.difference, reverse=True)
 
 
-def _difference(entry: Comparison, unit: Unit) -> dict[str, object]:
+def _difference(entry: Comparison, unit: differences.Unit) -> dict[str, object]:
     sign = 1 if unit.higher_is_better and not unit.percent else -1  # as the metric: a lower perplexity is below zero
     value, low, high = (None if end is None else sign * end for end in (entry.difference, entry.low, entry.high))
     low, high = (low, high) if sign > 0 else (high, low)
@@ -100,9 +88,9 @@ def _difference(entry: Comparison, unit: Unit) -> dict[str, object]:
         "low": low,
         "high": high,
         "outcome": entry.outcome,
-        "words": in_parts(entry, unit)[0],
-        "short": in_short(entry, unit),
-        "nats": nats(entry.difference) if unit.percent else None,
+        "words": differences.in_parts(entry, unit)[0],
+        "short": differences.in_short(entry, unit),
+        "nats": differences.nats(entry.difference) if unit.percent else None,
     }
 
 
@@ -159,10 +147,7 @@ def learning_curves(results: Results) -> dict[str, list[dict[str, float | int | 
 
 
 def target_lines(results: Results) -> list[tuple[float, str]]:
-    """Return the target losses of the arms, in the unit of the curves, each with the arm whose lowest loss it is.
-
-    Per baseline the median over the arms: arms that share other seeds with it have slightly other targets.
-    """
+    """Return the target losses in the unit of the curves, the median over the arms, each with its baseline."""
     found: dict[str, list[float]] = {}
     for entry in results.steps_to_loss:
         if entry.target is not None and entry.target < LARGEST:
@@ -203,7 +188,6 @@ class ProbePanel:
     xs: tuple[Place, ...]
     """Places on the x axis: numbers in order, or labels in order of appearance."""
     points: Mapping[str, Sequence[ProbePoint]]
-    """Arm -> points in the order of xs."""
 
 
 def probe_panels(probe: ProbeResult, arms: Sequence[str]) -> list[ProbePanel]:
@@ -217,14 +201,13 @@ def probe_panels(probe: ProbeResult, arms: Sequence[str]) -> list[ProbePanel]:
         xs = list(dict.fromkeys(x for _, x in seen))
         if probe.x_kind == "number":
             xs = [*sorted(x for x in xs if not isinstance(x, str)), *(x for x in xs if isinstance(x, str))]
-        points = {arm: [_point(x, seen[arm, x]) for x in xs if (arm, x) in seen] for arm in arms}
-        drawn = {arm: own for arm, own in points.items() if own}
-        panels.append(ProbePanel(group=group, xs=tuple(xs), points=drawn))
+        found: dict[str, list[ProbePoint]] = {}
+        for arm, x in product(arms, xs):
+            if values := seen.get((arm, x)):
+                std = stdev(values) if len(values) > 1 else None
+                found.setdefault(arm, []).append(ProbePoint(x=x, mean=fmean(values), std=std, n=len(values)))
+        panels.append(ProbePanel(group=group, xs=tuple(xs), points=found))
     return panels
-
-
-def _point(x: Place, values: Sequence[float]) -> ProbePoint:
-    return ProbePoint(x=x, mean=fmean(values), std=stdev(values) if len(values) > 1 else None, n=len(values))
 
 
 def spans_octaves(xs: Sequence[Place]) -> bool:
@@ -243,10 +226,7 @@ def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
 
 
 COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
-"""The page's palette on white (page/page.css); the ninth arm has the first colour again, with another dash.
-
-Chosen by search so that any two stay apart (0.1 and more in OKLab) also for readers with protanopia or deuteranopia.
-"""
+"""The page's palette (page/page.css), any two colours apart also for readers with protanopia or deuteranopia."""
 
 DASHES = ("-", "--", ":")
 MARKERS = "os^Dv*PX"

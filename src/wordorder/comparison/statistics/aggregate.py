@@ -1,16 +1,11 @@
 """Aggregate the scores of arms over several tasks: mean rank, interquartile mean, probability of improvement.
 
 Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
-https://arxiv.org/abs/2108.13264: a table of many tasks with few runs each is read by robust aggregates with bootstrap
-intervals, not cell by cell. What a task measures is handed in as arrays of scores, higher being better, one array for
-each arm with one entry for each run; a lost run is minus infinity, which is worse than any number and equal to another
-lost run.
-
-Intervals are percentiles of a stratified bootstrap: the runs of every arm on every task are drawn with replacement and,
-for the second interval, first the tasks. **From n runs n - 1 are drawn, and from T tasks T - 1**, where the paper draws
-as many as there are: the variance of a mean of n draws is (n - 1) / n of what it should be, which with three to five
-runs is far too small, and with n - 1 draws it is right (McCarthy and Snowden 1985, "The bootstrap and finite population
-sampling"). docs/statistics.md has the coverage of both.
+https://arxiv.org/abs/2108.13264. A task is an array of scores for each arm, higher being better; a lost run is minus
+infinity, which is worse than any number and equal to another lost run. Intervals are percentiles of a bootstrap of
+runs, and of tasks. **From n runs n - 1 are drawn, and from T tasks T - 1**, where the paper draws as many as there are:
+the variance of a mean of n draws is (n - 1) / n of what it should be, and with n - 1 draws it is right (McCarthy and
+Snowden 1985, "The bootstrap and finite population sampling"). docs/statistics.md has the coverage of both.
 """
 
 from __future__ import annotations
@@ -23,15 +18,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.comparison.statistics.exact_tests import (
-    MOST_ARMS_OF_CLOSED_TESTING,
-    closed_p,
-    holm,
-    paired_p,
-    scipy_stats,
-    seeds_needed,
-    share_of_level,
-)
+from wordorder.comparison.statistics import exact_tests as exact
 
 Floats = npt.NDArray[np.float64]
 Runs = Sequence[Floats]
@@ -42,7 +29,6 @@ REPLICATES = 10_000
 LEAST_TASKS = 3
 """Smallest number of tasks for which there is an interval over tasks."""
 PERMUTATIONS = 19_999
-"""Number of random exchanges of runs in `stratified_p`."""
 _SEED = 0
 _EPSILON = 1e-9
 
@@ -60,14 +46,14 @@ class IntervalEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """The probability of improvement of the first of two arms over the second, both by their indices.
+    """The probability that a run of one arm is better than a run of the other, averaged over tasks.
 
     The p-values are of exact tests and corrected for all pairs: bootstrap intervals of so few runs claim too much where
     all runs of one arm are ahead, and then have no width.
     """
 
-    arm: int
-    against: int
+    arm: str
+    against: str
     probability: IntervalEstimate
     p_on_these: float
     """That the arms are equal on each of these tasks: `stratified_p`, corrected by Holm's method."""
@@ -88,13 +74,8 @@ class Aggregated:
 def normalised(runs: Runs, anchors: tuple[float, float] | None) -> list[Floats]:
     """Return the scores of one task on a scale on which those of several tasks can be averaged.
 
-    With anchors, the score of a model that knows nothing and that of a perfect one, these become 0 and 1: the numbers
-    do not change when an arm is added or left out. Without, the worst and the best run of the task become 0 and 1: such
-    a task says nothing about how much arms differ. A lost run gets the lowest of 0 and the worst run's number.
-
-    Args:
-        runs: scores of the arms; higher is better.
-        anchors: (score that becomes 0, score that becomes 1).
+    The anchors, scores of a model that knows nothing and of a perfect one, become 0 and 1; without them the worst and
+    the best run do, which says nothing about how much arms differ. A lost run gets the lowest of 0 and the worst run's.
     """
     known = np.concatenate(runs)
     known = known[np.isfinite(known)]
@@ -125,40 +106,42 @@ def ranks(runs: Runs) -> list[float]:
     return _mean_ranks([runs], _Sample.of_everything([runs]))[0][0].tolist()
 
 
-def aggregate(tasks: Sequence[Runs], normal: Sequence[Runs], *, confidence: float = 0.95) -> Aggregated:
+def aggregate(
+    tasks: Sequence[Runs], normal: Sequence[Runs], arms: Sequence[str], *, confidence: float = 0.95
+) -> Aggregated:
     """Return the aggregates over tasks, each task counting the same whatever the number of its runs.
 
-    The mean rank is the mean of `ranks`. The interquartile mean is that of the normalised scores of all runs and tasks:
-    the mean of the middle half, a run on either border counting in part. The probability of improvement is the mean of
-    `win_probability`.
+    The interquartile mean is that of the normalised scores of all runs and tasks: the mean of the middle half, a run on
+    either border counting in part.
 
     Args:
         tasks: for each task the scores of all arms, in the same order.
         normal: the same, `normalised`.
+        arms: their names.
         confidence: of the intervals, between 0 and 1.
     """
+    pairs = list(combinations(range(len(arms)), 2))
     everything = _numbers(tasks, normal, _Sample.of_everything(tasks))
     samples = [None if sample is None else _numbers(tasks, normal, sample) for sample in _samples(tasks)]
-    pairs = list(combinations(range(len(tasks[0])), 2))
-    p_on_these = holm([stratified_p([(runs[one], runs[other]) for runs in tasks]) for one, other in pairs])
-    p_on_others = _task_p_values(tasks, pairs)
+    p_on_these = exact.holm([stratified_p([(runs[one], runs[other]) for runs in tasks]) for one, other in pairs])
 
-    def estimate(kind: int, place: int) -> IntervalEstimate:
-        ends = [None if found is None else _interval(found[kind][:, place], 1 - confidence) for found in samples]
-        return IntervalEstimate(value=float(everything[kind][0, place]), over_seeds=ends[0], over_tasks=ends[1])
+    outside = [(1 - confidence) / 2, 1 - (1 - confidence) / 2]
 
+    def estimates(kind: int) -> list[IntervalEstimate]:
+        found: list[IntervalEstimate] = []
+        for place, value in enumerate(everything[kind][0].tolist()):
+            ends = [None if drawn is None else np.quantile(drawn[kind][:, place], outside) for drawn in samples]
+            seeds, others = (None if pair is None else (float(pair[0]), float(pair[1])) for pair in ends)
+            found.append(IntervalEstimate(value=value, over_seeds=seeds, over_tasks=others))
+        return found
+
+    columns = zip(pairs, estimates(2), p_on_these, _task_p_values(tasks, pairs), strict=True)
     return Aggregated(
-        mean_rank=tuple(estimate(0, arm) for arm in range(len(tasks[0]))),
-        interquartile_mean=tuple(estimate(1, arm) for arm in range(len(tasks[0]))),
+        mean_rank=tuple(estimates(0)),
+        interquartile_mean=tuple(estimates(1)),
         improvement=tuple(
-            Improvement(
-                arm=one,
-                against=other,
-                probability=estimate(2, place),
-                p_on_these=p_on_these[place],
-                p_on_others=p_on_others[place],
-            )
-            for place, (one, other) in enumerate(pairs)
+            Improvement(arm=arms[one], against=arms[other], probability=found, p_on_these=these, p_on_others=others)
+            for (one, other), found, these, others in columns
         ),
     )
 
@@ -168,14 +151,11 @@ def stratified_p(tasks: Sequence[tuple[Floats, Floats]]) -> float:
 
     Runs of equal arms may be exchanged within a task (a permutation test of Mann and Whitney's statistic stratified by
     task, after van Elteren 1960); `PERMUTATIONS` random exchanges are drawn, so no p-value is below 1 / 20,000.
-
-    Args:
-        tasks: for each task the scores of the runs of the two arms.
     """
     chance = np.random.default_rng(_SEED)
     seen, drawn = 0.0, np.zeros(PERMUTATIONS)
     for one, other in tasks:
-        ranked = np.asarray(scipy_stats().rankdata(np.concatenate([one, other])))
+        ranked = np.asarray(exact.scipy_stats().rankdata(np.concatenate([one, other])))
         centred = (ranked - ranked.mean()) / (len(one) * len(other))  # those of an arm add up to P - 1/2
         seen += centred[: len(one)].sum()
         exchanged = chance.permuted(np.tile(centred, (PERMUTATIONS, 1)), axis=1)
@@ -186,21 +166,20 @@ def stratified_p(tasks: Sequence[tuple[Floats, Floats]]) -> float:
 def tasks_needed(arms: int, level: float) -> int:
     """Return the least number of tasks with which a claim about other tasks is possible."""
     pairs = max(1, math.comb(arms, 2))
-    closed = 1 < pairs and arms <= MOST_ARMS_OF_CLOSED_TESTING
-    return seeds_needed(level + _EPSILON, share=share_of_level(arms) if closed else 1 / pairs)
+    closed = 1 < pairs and arms <= exact.MOST_ARMS_OF_CLOSED_TESTING
+    return exact.seeds_needed(level + _EPSILON, share=exact.share_of_level(arms) if closed else 1 / pairs)
 
 
 def _task_p_values(tasks: Sequence[Runs], pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Return for each pair of arms the corrected p-value of the test over tasks."""
     single = {
-        (str(one), str(other)): paired_p([win_probability(runs[one], runs[other]) - 0.5 for runs in tasks])
+        (str(one), str(other)): exact.paired_p([win_probability(runs[one], runs[other]) - 0.5 for runs in tasks])
         for one, other in pairs
     }
-    if len(pairs) < 2 or len(tasks[0]) > MOST_ARMS_OF_CLOSED_TESTING:
-        return holm(list(single.values()))
+    if len(pairs) < 2 or len(tasks[0]) > exact.MOST_ARMS_OF_CLOSED_TESTING:
+        return exact.holm(list(single.values()))
     by_task: dict[int | str, list[float]] = {task: ranks(runs) for task, runs in enumerate(tasks)}
     scores = {str(arm): {task: -own[arm] for task, own in by_task.items()} for arm in range(len(tasks[0]))}
-    return list(closed_p(single, scores).values())
+    return list(exact.closed_p(single, scores).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +224,6 @@ def _wins(one: Floats, other: Floats) -> Floats:
 
 
 def _numbers(tasks: Sequence[Runs], normal: Sequence[Runs], sample: _Sample) -> tuple[Floats, Floats, Floats]:
-    """Return mean ranks, interquartile means and probabilities of improvement, one row for each sample."""
     rank, improvement = _mean_ranks(tasks, sample)
     return rank, _interquartile_means(normal, sample), improvement
 
@@ -278,13 +256,7 @@ def _interquartile_means(normal: Sequence[Runs], sample: _Sample) -> Floats:
     return np.stack(found, axis=1)
 
 
-def _interval(drawn: Floats, level: float) -> tuple[float, float]:
-    """Return the percentiles that leave half the level out on either side."""
-    low, high = np.quantile(drawn, [level / 2, 1 - level / 2])
-    return float(low), float(high)
-
-
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Return Kendall's tau-b of the mean ranks of the same arms at two sizes; None where one of them has ties only."""
-    tau = float(scipy_stats().kendalltau(one, other).statistic)
+    tau = float(exact.scipy_stats().kendalltau(one, other).statistic)
     return tau if math.isfinite(tau) else None

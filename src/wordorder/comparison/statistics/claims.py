@@ -1,85 +1,234 @@
 """Three kinds of claims about two arms: retrained, on new texts, and both together.
 
 docs/statistics.md says what each assumes. Each kind is a family of its own, corrected by Holm's method.
+
+- `welch`: training again on these texts, from three seeds on, if the scores of an arm's seeds are roughly normal (Welch
+  1947, "The generalization of Student's problem when several different population variances are involved"). Arms are
+  taken as independent: where scores of one seed go together it is cautious.
+- `on_new_texts`: the trained models as they are, from one seed on.
+- `retrained_on_new_texts`: seeds and texts as two samples.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from statistics import fmean, variance
 
 import numpy as np
+import numpy.typing as npt
 
 from wordorder.comparison.results_file import Claim
-from wordorder.comparison.statistics.exact_tests import holm
-from wordorder.comparison.statistics.few_seeds import Estimate, welch
-from wordorder.comparison.statistics.new_texts import (
-    Floats,
-    Pair,
-    on_new_texts,
-    retrained_on_new_texts,
-)
+from wordorder.comparison.statistics.exact_tests import holm, scipy_stats
 from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE, LostRuns, claimed_outcome
-from wordorder.comparison.statistics.scale import Scale
+from wordorder.comparison.statistics.summary import Scale
 from wordorder.errors import RunFailed
 from wordorder.training.runs.unit_scores import UnitScores
 
 RETRAINED, NEW_TEXTS, BOTH = "retrained", "new_texts", "retrained_new_texts"
 """Keys of the kinds of claims in an entry of `comparisons`."""
+FEWEST_SEEDS = 3
+"""Seeds of each arm below which no spread is estimated."""
 FEWEST_DOCUMENTS = 20
 """Documents below which texts are tested segment by segment, though neighbouring segments go together."""
 DOCUMENT, EXAMPLE, SEGMENT = "document", "example", "segment"
+FLIPS = 9_999
+"""Random patterns of signs; the p-value errs by about 0.004 at 0.05."""
+_CHUNK = 4_000_000  # signs that are held at a time, 32 MB
+_SEED = 0
+_ROUNDING = 1e-12
 _EPSILON = 1e-12
 
+Floats = npt.NDArray[np.float64]
+Pair = tuple[str, str]
 Kept = Mapping[str, Mapping[int, UnitScores]]
 """Arm -> seed -> the scores of its units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tested:
-    """One pair that was tested, before the correction."""
+class TextTest:
+    """A difference, the interval that the test does not reject, and its p-value; positive: the first arm is better."""
 
-    pair: Pair
     difference: float
     low: float | None
     high: float | None
     p: float
-    about: dict[str, Any]
-    """Other fields of its `Claim`."""
+
+
+def on_new_texts(
+    goodness: Mapping[str, Floats], sizes: Floats, pairs: list[Pair], confidence: float, *, flips: int = FLIPS
+) -> dict[Pair, TextTest]:
+    """Test the differences of trained models over units of text, by flipping the signs of whole units.
+
+    The seeds of an arm are averaged on each unit. If two arms are equally good on texts of this kind, each unit's
+    difference could as well have the other sign: the p-value is the share of random patterns that are as far
+    from zero. The interval has the differences that this test does not reject, from the same patterns (Hartigan 1969,
+    "Using subsample values as typical values"). It assumes that units are independent and a difference and its
+    negative about equally likely; nothing else of their distribution or their sizes.
+
+    Args:
+        goodness: arm -> sums of a score, such as minus the losses, by seed and unit, (seeds, units); more is better.
+        sizes: number of predictions of each unit, (units,).
+        pairs: the arms that are compared.
+        confidence: of the intervals.
+        flips: number of random patterns.
+    """
+    arms = list(goodness)
+    means_UA = np.stack([goodness[arm].mean(axis=0) for arm in arms], axis=1)
+    units, total = len(sizes), sizes.sum()
+    chance = np.random.default_rng(_SEED)
+    sums: list[Floats] = []
+    most = max(1, _CHUNK // units)
+    for first in range(0, flips, most):
+        flipped = chance.integers(0, 2, size=(min(most, flips - first), units), dtype=np.int8).astype(np.float64)
+        sums.append(flipped @ np.column_stack([means_UA, sizes]))
+    drawn = np.concatenate(sums)
+    size_F = drawn[:, -1]
+    found: dict[Pair, TextTest] = {}
+    for one, other in pairs:
+        differences = means_UA[:, arms.index(one)] - means_UA[:, arms.index(other)]
+        difference_F = drawn[:, arms.index(one)] - drawn[:, arms.index(other)]
+        # flipping a subset reaches as far as what was seen where the subset's own sum is on the other side of zero
+        tie = _ROUNDING * float(np.abs(means_UA).sum())
+        below, above = 1 + int((difference_F <= tie).sum()), 1 + int((difference_F >= -tie).sum())
+        ratios = np.sort(difference_F[size_F > 0] / size_F[size_F > 0])
+        inside = math.floor((1 - confidence) / 2 * (flips + 1) + 1e-9)
+        found[one, other] = TextTest(
+            difference=float(differences.sum() / total),
+            low=float(ratios[inside - 1]) if inside <= len(ratios) and inside else None,
+            high=float(ratios[-inside]) if inside <= len(ratios) and inside else None,
+            p=min(1.0, 2 * min(below, above) / (flips + 1)),
+        )
+    return found
+
+
+def retrained_on_new_texts(one: Floats, other: Floats, sizes: Floats) -> Estimate | None:
+    """Return the difference of two arms whose seeds and texts are both samples, with the error of both together.
+
+    Crossed random effects: the variance of the difference is that of the seeds of each arm, as in Welch's test, plus
+    that of the units' differences, less that of the interaction, which both hold; at least as large as the first and
+    as the second alone. Degrees of freedom are Satterthwaite's. Units of unequal sizes are weighed by them, and
+    their error is the jackknife's. The bootstrap of seeds and units (Sellam et al. 2022, "The MultiBERTs",
+    https://arxiv.org/abs/2106.16163) is too narrow with so few seeds: `benchmarks/false_positives.py` measures both.
+
+    Args:
+        one: sums of a score by seed and unit, (seeds, units); more is better.
+        other: of the other arm.
+        sizes: number of predictions of each unit, (units,).
+
+    Returns:
+        None where an arm has fewer than `FEWEST_SEEDS`, there is one unit, or nothing varies.
+    """
+    if min(len(one), len(other)) < FEWEST_SEEDS or len(sizes) < 2:
+        return None
+    total = float(sizes.sum())
+    by_unit = one.mean(axis=0) - other.mean(axis=0)
+    difference = float(by_unit.sum() / total)
+    residual = (by_unit - difference * sizes) / (1 - sizes / total)
+    of_units = float(residual @ residual) / total**2, _effective(sizes)
+    of_seeds = [(float(own.sum(axis=1).var(ddof=1)) / total**2 / len(own), len(own) - 1) for own in (one, other)]
+    of_both = [_interaction(own, sizes) for own in (one, other)]
+    parts = [of_units, *of_seeds, *of_both]
+    variance = max(sum(part for part, _ in parts), of_units[0], sum(part for part, _ in of_seeds))
+    if math.sqrt(variance) <= _ROUNDING * max(float(np.abs(own).sum(axis=1).max()) for own in (one, other)) / total:
+        return None
+    degrees = variance**2 / sum(part**2 / freedom for part, freedom in parts if freedom > 0)
+    return Estimate(difference=difference, error=math.sqrt(variance), degrees=degrees)
+
+
+def _interaction(own: Floats, sizes: Floats) -> tuple[float, float]:
+    """Return minus the variance of an arm's mean that is neither its seeds' nor its units', and its degrees."""
+    seeds, total = len(own), float(sizes.sum())
+    of_seed = own.sum(axis=1) / total
+    residual = own - own.mean(axis=0) - np.outer(of_seed - of_seed.mean(), sizes)
+    return -float((residual**2).sum()) / ((seeds - 1) * seeds * total**2), (seeds - 1) * _effective(sizes)
+
+
+def _effective(sizes: Floats) -> float:
+    """Return the degrees of freedom of units of these sizes, whose errors are in proportion to them."""
+    return max(1.0, float((sizes @ sizes) ** 2 / (sizes**4).sum()) - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A difference whose error is estimated, so that it divided by its error follows Student's t."""
+
+    difference: float
+    error: float
+    """Standard error, above 0."""
+    degrees: float
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of no difference."""
+        return 2 * self._tail(abs(self.difference))
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Return the interval of the differences that the test does not reject."""
+        half = float(scipy_stats().t.ppf((1 + confidence) / 2, self.degrees)) * self.error
+        return self.difference - half, self.difference + half
+
+    def tested(self, confidence: float) -> TextTest:
+        """Return the difference with its interval and its p-value."""
+        low, high = self.interval(confidence)
+        return TextTest(difference=self.difference, low=low, high=high, p=self.p)
+
+    def p_same(self, margin: float) -> float:
+        """Return the p-value of a difference as large as the margin or larger, by two one-sided tests.
+
+        Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power approach": both that the
+        difference is at most -margin and that it is at least margin must be rejected.
+        """
+        return max(self._tail(margin - self.difference), self._tail(margin + self.difference))
+
+    def _tail(self, distance: float) -> float:
+        return float(scipy_stats().t.sf(distance / self.error, self.degrees))
+
+
+def welch(one: Sequence[float], other: Sequence[float]) -> Estimate | None:
+    """Return the difference of the means of two arms' seeds.
+
+    None where an arm has fewer than `FEWEST_SEEDS`, or where no seed of either differs from the others but for
+    rounding: then nothing says how much they might.
+    """
+    if min(len(one), len(other)) < FEWEST_SEEDS:
+        return None
+    difference = fmean(one) - fmean(other)
+    parts = [(variance(own) / len(own), len(own) - 1) for own in (one, other)]
+    whole = sum(part for part, _ in parts)
+    error = math.sqrt(whole)
+    if error <= _ROUNDING * max(map(abs, (*one, *other))):
+        return None
+    degrees = whole**2 / sum(part**2 / own for part, own in parts)  # Satterthwaite 1946
+    return Estimate(difference=difference, error=error, degrees=degrees)
 
 
 def retrained(
     scores: Mapping[str, Mapping[int | str, float]], pairs: Sequence[Pair], scale: Scale, lost: LostRuns
 ) -> dict[Pair, Claim]:
-    """Test differences and equivalence over seeds, as if seeds were roughly normal: Welch's test, from three seeds on.
+    """Test differences and equivalence by Welch's test.
 
     Args:
         scores: arm -> seed -> score on the scale.
         pairs: the arms that are compared, (arm, against).
-        lost: runs by arm that were lost.
     """
-    found: dict[Pair, Estimate] = {}
-    for pair in pairs:
-        estimate = welch(*(list(scores[arm].values()) for arm in pair))
-        if estimate is not None:
-            found[pair] = estimate
-    same = dict(zip(found, holm([one.p_same(scale.margin) for one in found.values()]), strict=True))
-    tested = [
-        _of_estimate(
-            pair,
-            estimate,
-            scale,
-            method="Welch's test",
-            measure=_measure_of_seeds(scale),
-            seeds=min(len(scores[arm]) for arm in pair),
-            margin=scale.margin,
-            p_same=same[pair],
-            same=same[pair] <= scale.level + _EPSILON,
-        )
-        for pair, estimate in found.items()
-    ]
-    return _corrected(tested, scale, lost)
+    found = {pair: welch(*(list(scores[arm].values()) for arm in pair)) for pair in pairs}
+    known = {pair: estimate for pair, estimate in found.items() if estimate is not None}
+    same = dict(zip(known, holm([one.p_same(scale.margin) for one in known.values()]), strict=True))
+    about = {
+        pair: {
+            "method": "Welch's test",
+            "measure": scale.measure,
+            "seeds": min(len(scores[arm]) for arm in pair),
+            "margin": scale.margin,
+            "p_same": p,
+            "same": p <= scale.level + _EPSILON,
+        }
+        for pair, p in same.items()
+    }
+    tested = {pair: estimate.tested(scale.confidence) for pair, estimate in known.items()}
+    return _corrected(tested, about, scale, lost)
 
 
 def on_texts(
@@ -106,76 +255,37 @@ def on_texts(
                 f"unit_scores.safetensors of {arm}, seed {seed}, is of other texts than that of {first_arm}, seed "
                 f"{first_seed}; remove the run's folder and run the comparison again"
             )
-    unit = _unit(first)
-    measure, by_right = _measure_of_units(scale, first, task_measure)
+    predicted = first.documents[first.counts > 0]
+    documents = len(np.unique(predicted))
+    unit = EXAMPLE if documents == len(predicted) else DOCUMENT if documents >= FEWEST_DOCUMENTS else SEGMENT
+    by_accuracy = "accuracy" in (scale.quality.key, task_measure) and not scale.logarithmic
+    by_right = by_accuracy and first.right is not None
+    measure = scale.measure if scale.logarithmic else "accuracy" if by_right else task_measure
     goodness, sizes = _by_unit(kept, unit, by_right=by_right)
-    about = {"measure": measure, "unit": unit, "units": len(sizes)}
-    seeds = {pair: min(len(kept[arm]) for arm in pair) for pair in pairs}
     flipped = on_new_texts(goodness, sizes, pairs, scale.confidence) if len(sizes) > 1 else {}
-    method = "sign flips of units"
-    tested = [
-        _Tested(
-            pair=pair,
-            difference=one.difference,
-            low=one.low,
-            high=one.high,
-            p=one.p,
-            about={**about, "method": method, "seeds": seeds[pair]},
-        )
-        for pair, one in flipped.items()
-    ]
-    both: list[_Tested] = []
-    for pair in pairs:
-        estimate = retrained_on_new_texts(goodness[pair[0]], goodness[pair[1]], sizes)
-        if estimate is not None:
-            method = "crossed random effects"
-            both.append(_of_estimate(pair, estimate, scale, **about, method=method, seeds=seeds[pair]))
-    return _corrected(tested, scale, lost), _corrected(both, scale, lost)
+    both = {pair: retrained_on_new_texts(goodness[pair[0]], goodness[pair[1]], sizes) for pair in pairs}
+    crossed = {pair: one.tested(scale.confidence) for pair, one in both.items() if one is not None}
+
+    def claims(tested: Mapping[Pair, TextTest], method: str) -> dict[Pair, Claim]:
+        head = {"measure": measure, "unit": unit, "units": len(sizes), "method": method}
+        about = {pair: {**head, "seeds": min(len(kept[arm]) for arm in pair)} for pair in tested}
+        return _corrected(tested, about, scale, lost)
+
+    return claims(flipped, "sign flips of units"), claims(crossed, "crossed random effects")
 
 
-def _of_estimate(pair: Pair, estimate: Estimate, scale: Scale, **about: Any) -> _Tested:
-    low, high = estimate.interval(scale.confidence)
-    return _Tested(pair=pair, difference=estimate.difference, low=low, high=high, p=estimate.p, about=about)
-
-
-def _corrected(tested: Sequence[_Tested], scale: Scale, lost: LostRuns) -> dict[Pair, Claim]:
+def _corrected(
+    tested: Mapping[Pair, TextTest], about: Mapping[Pair, Mapping[str, object]], scale: Scale, lost: LostRuns
+) -> dict[Pair, Claim]:
     found: dict[Pair, Claim] = {}
-    for one, corrected in zip(tested, holm([one.p for one in tested]), strict=True):
+    p_values = holm([one.p for one in tested.values()])
+    for (pair, one), corrected in zip(tested.items(), p_values, strict=True):
         outcome, why = NOT_DISTINGUISHABLE, None
         if corrected <= scale.level + _EPSILON:
-            outcome, why = claimed_outcome(*one.pair, one.difference, lost)
-        fields = {
-            **one.about,
-            "difference": one.difference,
-            "low": one.low,
-            "high": one.high,
-            "p": one.p,
-            "p_adjusted": corrected,
-            "outcome": outcome,
-            **({} if why is None else {"lost": why}),
-        }
-        found[one.pair] = Claim.model_validate(fields)
+            outcome, why = claimed_outcome(*pair, one.difference, lost)
+        fields = {**about[pair], **asdict(one), "p_adjusted": corrected, "outcome": outcome}
+        found[pair] = Claim.model_validate(fields if why is None else {**fields, "lost": why})
     return found
-
-
-def _measure_of_seeds(scale: Scale) -> str:
-    return f"{'log ' if scale.logarithmic else ''}{scale.quality.name}"
-
-
-def _measure_of_units(scale: Scale, scores: UnitScores, task_measure: str) -> tuple[str, bool]:
-    """Return the name of what is compared, and whether it is the number of right predictions."""
-    if scale.logarithmic:
-        return _measure_of_seeds(scale), False
-    right = scores.right is not None and (scale.quality.key == "accuracy" or task_measure == "accuracy")
-    return ("accuracy" if right else task_measure), right
-
-
-def _unit(scores: UnitScores) -> str:
-    predicted = scores.documents[scores.counts > 0]
-    documents = len(np.unique(predicted))
-    if documents == len(predicted):
-        return EXAMPLE
-    return DOCUMENT if documents >= FEWEST_DOCUMENTS else SEGMENT
 
 
 def _by_unit(kept: Kept, unit: str, *, by_right: bool) -> tuple[dict[str, Floats], Floats]:

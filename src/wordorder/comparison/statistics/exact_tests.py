@@ -1,10 +1,9 @@
 """Tests that are exact for a handful of seeds, and the number of seeds that a claim needs.
 
-Under the null hypothesis that two arms are equally good, the labels of the two trainings on one seed could as well be
-exchanged, which flips the sign of their difference. The p-value is the share of the 2^n flips whose statistic is at
-least as far from zero as the one that was seen (Fisher 1935, "The Design of Experiments", Sec. 21). No distribution is
-assumed; what is assumed is that a difference and its negative are equally likely, which holds for any two arms whose
-scores vary alike, however skewed, and for any two whose scores vary symmetrically, however differently.
+If two arms are equally good, the labels of the two trainings on one seed could as well be exchanged, which flips the
+sign of their difference. The p-value is the share of the 2^n flips whose statistic is at least as far from zero as the
+one that was seen (Fisher 1935, "The Design of Experiments", Sec. 21). It is assumed that a difference and its negative
+are equally likely, which holds where scores vary alike, however skewed, or symmetrically, however differently.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def signed_ranks(differences: Sequence[float]) -> float:
 
 
 def _signed(differences: Sequence[float], *, ranks: bool) -> list[float]:
-    """Return the differences, or the ranks of their sizes with their signs."""
     sizes = [abs(value) for value in differences]
     if ranks:
         sizes = [float(rank) for rank in scipy_stats().rankdata(sizes)]
@@ -86,12 +84,11 @@ def smallest_unpaired_p(one: int, other: int) -> float:
 
 
 def seeds_needed(level: float, *, share: float = 1.0, paired: bool = True) -> int:
-    """Return the least number of seeds with which a claim is possible, however large the difference is.
+    """Return the least number of seeds with which a claim is possible at a level, however large the difference is.
 
     Args:
         level: of the claims, between 0 and 1.
-        share: of the level that a single pair is tested at, because there are more of them; 1 / m for Holm's
-            correction over m comparisons.
+        share: of the level that a single pair is tested at, because there are more of them.
         paired: whether arms are paired by seed; else both have so many seeds of their own.
     """
     n = 2
@@ -104,8 +101,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number, in the same order.
 
     Holm 1979, "A simple sequentially rejective multiple test procedure": the smallest times m, the next times m - 1,
-    and so on, none below the one before. What stays at or below a level contains a false claim with at most that
-    probability, whatever the dependence between the tests.
+    and so on, none below the one before; valid whatever the dependence between the tests.
     """
     adjusted, running, m = [0.0] * len(p_values), 0.0, len(p_values)
     for rank, index in enumerate(sorted(range(m), key=p_values.__getitem__)):
@@ -153,18 +149,15 @@ def share_of_level(arms: int, *, baseline: bool = False) -> float:
 def closed_p(
     p_values: Mapping[Pair, float], scores: Mapping[str, Mapping[int | str, float]], *, baseline: str | None = None
 ) -> dict[Pair, float]:
-    """Return the p-value of each pair corrected by the closure principle, which needs few seeds for many arms.
+    """Return the p-value of each pair corrected by the closure principle (Marcus, Peritz and Gabriel 1976).
 
-    The closure principle (Marcus, Peritz and Gabriel 1976): whatever the truth, some arms are equal among each other,
-    so it is a division of all arms into sets of equal ones. Two arms are called different where every division in
-    which they are equal is rejected: the p-value of a pair is the largest of those divisions. A false claim then needs
-    the true division to be rejected, and that has at most the probability of the level (Begun and Gabriel 1981).
-
-    A division is rejected where one of its sets is, each being tested at its share of the level: floor(s/2) parts for
-    a set of s arms. A set of two is tested by the exact test of that pair, a larger one by Friedman's statistic of the
-    ranks within each seed (Friedman 1937) against its own null distribution, which is sampled, not approximated by chi
-    square: equal arms may be exchanged on every seed. Where all arms are compared with one baseline alone, only the
-    set of the baseline and those that are equal to it is tested, at the whole level.
+    Whatever the truth, it is a division of all arms into sets of equal ones. The p-value of a pair is the largest of
+    the divisions in which the two are equal; a false claim needs the true division to be rejected (Begun and Gabriel
+    1981). A division is rejected where one of its sets is, each being tested at its share of the level: floor(s/2)
+    parts for a set of s arms. A set of two is tested by the exact test of that pair, a larger one by Friedman's
+    statistic of the ranks within each seed (Friedman 1937) against its own null distribution, which is sampled: equal
+    arms may be exchanged on every seed. With one baseline only the set of it and those that are equal to it is tested,
+    at the whole level.
 
     Holm's correction is as safe and simpler, but multiplies the smallest p-value, which an exact test of few seeds
     cannot make small, by the number of pairs: of eight arms there are 28, here there are four parts.
@@ -240,7 +233,6 @@ def _worst_divisions(of_set: Mapping[int, float], arms: int, smallest: float) ->
 
 
 def _wins(scores: Mapping[str, Mapping[int | str, float]]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return wins per seed and two arms (1 ahead, 1/2 equal, 0 behind), and which arm has which seed."""
     units = list(dict.fromkeys(unit for own in scores.values() for unit in own))
     table = np.array([[own.get(unit, np.nan) for own in scores.values()] for unit in units])
     first, second = table[:, :, None], table[:, None, :]

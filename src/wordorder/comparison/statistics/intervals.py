@@ -1,10 +1,9 @@
 """Size of the difference between two arms: its centre, an interval around it, and the effect size.
 
-The interval of a paired difference holds the values that the exact test of `exact_tests` does not reject, so that
-interval and test do not disagree. With so few pairs that no value can be rejected (five at 95%) there is no such
-interval: Student's t stands in, which assumes normal differences and is wide. No bootstrap: over so few seeds its
-intervals are too narrow (BCa holds the truth three times in four with three seeds, nine times in ten with ten);
-`benchmarks/false_positives.py` measures the coverage of each.
+The interval of a paired difference holds the values that the exact test of `exact_tests` does not reject. With so few
+pairs that no value can be rejected (five at 95%) Student's t stands in, which assumes normal differences and is wide.
+No bootstrap: over so few seeds its intervals are too narrow (`benchmarks/false_positives.py` measures the coverage of
+each).
 """
 
 from __future__ import annotations
@@ -12,17 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from wordorder.comparison.statistics.exact_tests import EXACT_PAIRS, scipy_stats
+from wordorder.comparison.statistics.exact_tests import EXACT_PAIRS, RESAMPLES, scipy_stats
 
 _SUBSETS = 19_999
+_TIE = 1e-9
 _SEED = 0
 _ROUNDING = 1e-12
 """Relative to the mean: differences of scores that vary by no more are equal but for the rounding of floating point."""
+
+Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +129,7 @@ def _mean_interval(differences: Sequence[float], confidence: float) -> tuple[flo
 def _signed_rank_cut(n: int, tail: float) -> int:
     """Return the number of sorted averages outside the interval at each end, plus one; 0 where none can be.
 
-    The k-th smallest average bounds the centre from below but with the probability of a signed-rank sum of at most
-    k - 1, whose distribution is the product of (1 + x^r) / 2 over the ranks r = 1 .. n.
+    The distribution of the signed-rank sum is the product of (1 + x^r) / 2 over the ranks r = 1 .. n.
     """
     ways = [1]
     for rank in range(1, n + 1):
@@ -144,3 +147,62 @@ def _signed_rank_cut(n: int, tail: float) -> int:
 def _hedges(degrees: int) -> float:
     """Return the factor that makes a standardised mean difference unbiased (Hedges 1981)."""
     return math.exp(math.lgamma(degrees / 2) - math.lgamma((degrees - 1) / 2)) / math.sqrt(degrees / 2)
+
+
+def partly_paired(
+    differences: Sequence[float], one: Sequence[float], other: Sequence[float], confidence: float
+) -> tuple[Size, float, float]:
+    """Return the size of the difference, its two-sided p-value, and the smallest p-value that so many runs can give.
+
+    Some runs of two arms share a seed, others do not, and none is left out. The difference is the mean of that over the
+    pairs and that of the other runs' means, each weighed by its precision (a pair's difference has twice the variance
+    of a run). If two arms are equally good, the signs of pairs and the labels of the other runs could as well be
+    others: the p-value is the share of all such arrangements, or of `RESAMPLES` random ones, that are as far from zero.
+
+    Args:
+        differences: of the runs with a common seed.
+        one: scores of the first arm's other runs, at least one.
+        other: of the second arm's other runs, at least one.
+        confidence: of the interval, which has the differences that this test does not reject.
+    """
+    weights = len(differences) / 2, 1 / (1 / len(one) + 1 / len(other))
+    share = weights[0] / sum(weights)
+    arrangements = 2 ** len(differences) * math.comb(len(one) + len(other), len(one))
+    exact = arrangements <= 2**EXACT_PAIRS
+    signs_G, first_G = _all(len(differences), len(one), len(other)) if exact else _random(differences, one, other)
+    labels_G = np.where(first_G, 1 / len(one), -1 / len(other))
+    pairs_G = signs_G @ np.asarray(differences) / len(differences)
+    found_G = share * pairs_G + (1 - share) * (labels_G @ np.asarray([*one, *other]))
+    # how much of a difference that were added to the first arm an arrangement would show
+    shift_G = share * signs_G.mean(axis=1) + (1 - share) * (labels_G * _of_first(len(one), len(other))).sum(axis=1)
+    difference, tie = float(found_G[0]), _TIE * float(np.abs(found_G).max())
+    p = float((np.abs(found_G) >= abs(difference) - tie).mean())
+    moved = shift_G < 1 - _TIE
+    ends = np.sort((difference - found_G[moved]) / (1 - shift_G[moved]))
+    inside = math.floor((1 - confidence) / 2 * len(found_G) + 1e-9) - int((~moved).sum())
+    low, high = (float(ends[inside]), float(ends[-inside - 1])) if inside >= 0 else (None, None)
+    return Size(difference=difference, low=low, high=high, effect=None), p, 2 / len(found_G)
+
+
+def _of_first(one: int, other: int) -> Floats:
+    return np.repeat([1.0, 0.0], [one, other])
+
+
+def _all(pairs: int, one: int, other: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return every pattern of signs with every choice of the first arm's runs, what was seen first."""
+    signs: Floats = 1.0 - 2.0 * (np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1)
+    chosen = np.array(list(combinations(range(one + other), one)))
+    first = np.zeros((len(chosen), one + other), np.bool_)
+    np.put_along_axis(first, chosen, values=True, axis=1)
+    return np.repeat(signs, len(first), axis=0), np.tile(first, (len(signs), 1))
+
+
+def _random(
+    differences: Sequence[float], one: Sequence[float], other: Sequence[float]
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    chance = np.random.default_rng(_SEED)
+    signs: Floats = 1.0 - 2.0 * chance.integers(0, 2, size=(RESAMPLES + 1, len(differences)))
+    first = np.tile(_of_first(len(one), len(other)) > 0, (RESAMPLES + 1, 1))
+    first = chance.permuted(first, axis=1)
+    signs[0], first[0] = 1.0, _of_first(len(one), len(other)) > 0
+    return signs, first

@@ -1,7 +1,6 @@
 """Keep the looks at a comparison: the runs, the family, the level and the date at which differences were tested.
 
-To add seeds, or to ask for another family of comparisons, after a look at the results makes false claims more frequent
-than the level says (docs/statistics.md has by how much), so every look is kept in results.json.
+To add seeds, or to change what is compared, after a look makes false claims more frequent (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from pathlib import Path
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Look, Results, read_results
-from wordorder.comparison.statistics.scale import scale_of
-from wordorder.comparison.statistics.summary import by_run, confidence_of
+from wordorder.comparison.statistics.summary import by_run, confidence_of, scale_of
 
 _ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth")
 

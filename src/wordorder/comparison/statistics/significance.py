@@ -8,46 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.results_file import Claim, Comparison, Results, Row, Significance
+from wordorder.comparison.statistics import exact_tests, outcomes
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, RETRAINED, Kept, on_texts, retrained
-from wordorder.comparison.statistics.exact_tests import (
-    EXACT_PAIRS,
-    MOST_ARMS_AGAINST_A_BASELINE,
-    MOST_ARMS_OF_CLOSED_TESTING,
-    closed_p,
-    holm,
-    paired_p,
-    seeds_needed,
-    share_of_level,
-    signed_ranks,
-    smallest_p,
-    smallest_unpaired_p,
-    unpaired_p,
+from wordorder.comparison.statistics.intervals import (
+    Size,
+    paired_mean,
+    paired_median,
+    partly_paired,
+    unpaired_mean,
+    unpaired_median,
 )
-from wordorder.comparison.statistics.intervals import Size, paired_mean, paired_median, unpaired_mean, unpaired_median
-from wordorder.comparison.statistics.outcomes import (
-    BETTER,
-    IDENTICAL,
-    NO_CLAIM,
-    NOT_DISTINGUISHABLE,
-    REVERSED,
-    TOO_FEW,
-    WORSE,
-    LostRuns,
-    claimed_outcome,
-)
-from wordorder.comparison.statistics.partly_paired import partly_paired
-from wordorder.comparison.statistics.scale import Rows, Scale, scale_of
-from wordorder.comparison.statistics.summary import (
-    Unit,
-    baseline_of,
-    by_run,
-    repeats,
-)
+from wordorder.comparison.statistics.summary import Rows, Scale, Unit, baseline_of, by_run, repeats, scale_of
 from wordorder.tasks import TASKS
 
 LOST_RULE = (
@@ -58,17 +34,6 @@ LOST_RULE_OF_FOLDS = "No model is called better than one that lost a smaller sha
 SEEDS_TO_RANK = 3
 """Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Family:
-    """The comparisons that are made together; a false claim among them has at most the probability of the level."""
-
-    name: str
-    pairs: list[tuple[str, str]]
-    """Pairs (arm, against)."""
-    baseline: str | None
-    """The arm that all others are compared with; None: all pairs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +62,18 @@ class _Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Correction:
-    """The correction of the p-values of single pairs for a family."""
+class _Runs:
+    """The runs that are compared, by arm and unit."""
 
-    name: str
-    share: float
-    """Share of the level at which one pair is tested."""
-    p_values: list[float]
+    rows: Mapping[str, Rows]
+    """Those with a number; only arms that have any."""
+    ended: Mapping[str, Mapping[Unit, bool]]
+    scale: Scale
+
+    def lost_last(self, arm: str) -> dict[int | str, float]:
+        """Return the score of each seed of an arm; that of a lost run is below every other."""
+        lost: dict[int | str, float] = {seed: -math.inf for (_, seed), gone in self.ended[arm].items() if gone}
+        return {**lost, **self.scale.scores(self.rows[arm])}
 
 
 def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
@@ -111,9 +81,10 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
 
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
     alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
-    without a common seed are compared as independent groups, and `paired` says so. The test is `exact_tests.paired_p`
-    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_p`, or
-    by Holm's method for very many arms and for arms without common seeds.
+    without a common seed are compared as independent groups. The test is `exact_tests.paired_p` of the mean difference
+    (of ranks where the file reports medians), corrected over the family by `closed_p`, or by Holm's method for very
+    many arms and for arms without common seeds. Beside it there are `claims`; not with folds, or where medians are
+    reported.
 
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
     look of its own. Merged results are tested with the runs that there are.
@@ -122,81 +93,87 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     the tests that have no ranks, lost runs are left out, and an arm is not called better than one that lost a smaller
     share: the outcome is then "no claim", and `lost` says why.
 
-    Beside this exact test there are claims under a model of the seeds, and about new texts, see `claims`; not where
-    there are folds, or where medians are reported.
-
     Args:
         results: the file.
         kept: scores of the runs by arm, seed and unit of the texts; None: nothing is said about new texts.
     """
-    scale = scale_of(results)
+    scale, ended = scale_of(results), ended_runs(results)
     rows = {
-        arm: {unit: row for unit, row in own.items() if scale.value(row) is not None}
-        for arm, own in by_run(results).items()
+        arm: {unit: row for unit, row in own.items() if not ended[arm][unit]} for arm, own in by_run(results).items()
     }
-    runs = {arm: own for arm, own in rows.items() if own}
-    family = _family(results, [] if waiting_runs(results) else list(runs))
-    ended = ended_runs(results)
-    found = [_compared(arm, against, runs, ended, scale) for arm, against in family.pairs]
-    correction = _correction(family, found, runs, ended, scale)
-    level, lost, comparisons = scale.level, lost_runs(results), list[Comparison]()
-    claims = _claims(results, [pair for pair in family.pairs if not _identical(pair, runs)], runs, scale, kept)
-    for pair, corrected in zip(found, correction.p_values, strict=True):
-        names, why = (pair.arm, pair.against), None
-        if _identical(names, runs):
-            outcome = IDENTICAL
-        elif corrected <= level + _EPSILON:
+    runs = _Runs(rows={arm: own for arm, own in rows.items() if own}, ended=ended, scale=scale)
+    pairs, baseline = _family(results, [] if waiting_runs(results) else list(runs.rows))
+    found = [_compared(arm, against, runs) for arm, against in pairs]
+    correction, share, p_values = _corrected(pairs, baseline, found, runs)
+    lost, comparisons = lost_runs(results), list[Comparison]()
+    identical = {pair for pair in pairs if are_identical(*(runs.rows[arm] for arm in pair))}
+    claims = _claims(results, [pair for pair in pairs if pair not in identical], runs, kept)
+    for names, pair, corrected in zip(pairs, found, p_values, strict=True):
+        why = None
+        if names in identical:
+            outcome = outcomes.IDENTICAL
+        elif corrected <= scale.level + _EPSILON:
             outcome, why = _claimed(pair, lost)
         else:
-            outcome = TOO_FEW if pair.least > level * correction.share + _EPSILON else NOT_DISTINGUISHABLE
+            outcome = outcomes.TOO_FEW if pair.least > scale.level * share + _EPSILON else outcomes.NOT_DISTINGUISHABLE
         entry = Comparison(
             arm=pair.arm,
             against=pair.against,
             paired=pair.paired,
             scale="log" if scale.logarithmic else "difference",
             n=pair.n,
-            difference=pair.size.difference,
-            low=pair.size.low,
-            high=pair.size.high,
-            effect=pair.size.effect,
+            **asdict(pair.size),
             p=pair.p,
             p_adjusted=corrected,
             outcome=outcome,
         )
         beside = {kind: own[names] for kind, own in claims.items() if names in own}
         comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
-    significance = _significance(results, comparisons, family, correction, level, scale)
+    of, seeds = repeats(results)[0], max((pair.n for pair in found), default=0)
+    paired = any(pair.paired for pair in found) or (not found and scale.paired)
+    exact = "exact" if seeds <= exact_tests.EXACT_PAIRS else "all but exact (random exchanges)"
+    test = f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {scale.measure} paired by {of}"
+    if not paired:
+        whose = f"without a {of} in common" if scale.paired else "as independent groups"
+        test = f"{exact} permutation test of {scale.measure} between arms {whose}"
+    groups = ("paired differences", "matched pairs") if paired else ("two groups", "groups")
+    significance = Significance(
+        test=test,
+        correction=correction,
+        family="all pairs of arms" if baseline is None else f"every other arm against the baseline {baseline}",
+        effect=f"rank correlation of {groups[1]}" if scale.median else f"Hedges' g of {groups[0]}",
+        level=scale.level,
+        seeds=seeds,
+        seeds_needed=exact_tests.seeds_needed(scale.level + _EPSILON, share=share, paired=paired),
+    )
     sentence = tests_in_words(results, comparisons, significance)
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
 
 
 def tests_in_words(results: Results, comparisons: Sequence[Comparison], significance: Significance) -> str:
     """Explain how the differences were tested, and the limits of the p-values."""
-    of, rule = repeats(results)[0], LOST_RULE
-    if of == "fold":
-        rule = LOST_RULE_OF_FOLDS
+    of = repeats(results)[0]
     parts = (
         _test_in_words(comparisons, significance, of),
         *_cautions(results, comparisons, of),
-        _without_number(results, scale_of(results)),
-        rule if lost_runs(results) and comparisons else "",
+        _without_number(results),
+        (LOST_RULE_OF_FOLDS if of == "fold" else LOST_RULE) if lost_runs(results) and comparisons else "",
     )
     return " ".join(part for part in parts if part)
 
 
 def _test_in_words(comparisons: Sequence[Comparison], significance: Significance, of: str) -> str:
-    """Return the exact test, its level, its correction and the runs that it needs."""
     if not comparisons:
         return ""
     count, seeds, baselines = len(comparisons), significance.seeds or 0, {entry.against for entry in comparisons}
     test, at = significance.test, f"{100 * (significance.level or 0.05):.3g}%"
     needs = f"It needs at least {significance.seeds_needed} {of}s."
     family = f"every other model against {baselines.pop()}" if len(baselines) == 1 else "all pairs of models"
-    if any(entry.outcome != TOO_FEW for entry in comparisons):
+    if any(entry.outcome != outcomes.TOO_FEW for entry in comparisons):
         corrected = f", corrected for {family} ({count}) by {significance.correction}" if count > 1 else ""
         return f"Significant: at the {at} level, by an {test}{corrected}. {needs}"
     paired = any(entry.paired for entry in comparisons)
-    least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
+    least = exact_tests.smallest_p(seeds) if paired else exact_tests.smallest_unpaired_p(seeds, seeds)
     before = f" before the correction for {family} ({count})" if count > 1 else ""
     return (
         f"{seeds} {of}{'s are' if seeds != 1 else ' is'} too few for the {test}: its p-value cannot be below "
@@ -205,13 +182,12 @@ def _test_in_words(comparisons: Sequence[Comparison], significance: Significance
 
 
 def _claims(
-    results: Results, pairs: Sequence[tuple[str, str]], runs: Mapping[str, Rows], scale: Scale, kept: Kept | None
+    results: Results, pairs: Sequence[tuple[str, str]], runs: _Runs, kept: Kept | None
 ) -> dict[str, dict[tuple[str, str], Claim]]:
-    """Return the claims by kind and pair."""
+    scale, lost = runs.scale, lost_runs(results)
     if scale.median or repeats(results)[0] == "fold":
         return {}
-    lost = lost_runs(results)
-    scores = {arm: scale.scores(rows) for arm, rows in runs.items()}
+    scores = {arm: scale.scores(rows) for arm, rows in runs.rows.items()}
     found = {RETRAINED: retrained(scores, pairs, scale, lost)}
     if kept:
         there = {arm: {seed: own for seed, own in kept.get(arm, {}).items() if seed in scores[arm]} for arm in scores}
@@ -220,19 +196,14 @@ def _claims(
     return found
 
 
-def _claimed(pair: _Pair, lost: LostRuns) -> tuple[str, str | None]:
-    """Return the outcome of a difference that is claimed, and why it is none after all."""
+def _claimed(pair: _Pair, lost: outcomes.LostRuns) -> tuple[str, str | None]:
     if pair.ahead is None:  # with folds a lost run is left out, so the arm ahead must not have lost more
-        return claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
+        return outcomes.claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
     if pair.ahead * pair.size.difference > 0:
-        return (BETTER if pair.ahead > 0 else WORSE), None
+        return (outcomes.BETTER if pair.ahead > 0 else outcomes.WORSE), None
     ahead = pair.arm if pair.size.difference > 0 else pair.against
     gone, of = lost.get(ahead, (0, 0))
-    return NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
-
-
-def _identical(pair: tuple[str, str], runs: Mapping[str, Rows]) -> bool:
-    return are_identical(runs[pair[0]], runs[pair[1]])
+    return outcomes.NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
 
 
 def waiting_runs(results: Results) -> int:
@@ -282,105 +253,75 @@ def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Compar
         if (entry.arm, entry.against) == (arm, against):
             return entry
         if (entry.arm, entry.against) == (against, arm):
-            return entry.having(
-                arm=arm,
-                against=against,
-                difference=_negative(entry.difference),
-                low=_negative(entry.high),
-                high=_negative(entry.low),
-                effect=_negative(entry.effect),
-                outcome=REVERSED.get(entry.outcome, entry.outcome),
-                **{
-                    kind: claim.having(
-                        difference=_negative(claim.difference),
-                        low=_negative(claim.high),
-                        high=_negative(claim.low),
-                        outcome=REVERSED.get(claim.outcome, claim.outcome),
-                    )
-                    for kind in (RETRAINED, NEW_TEXTS, BOTH)
-                    if isinstance(claim := getattr(entry, kind), Claim)
-                },
-            )
+            claims = {kind: getattr(entry, kind) for kind in (RETRAINED, NEW_TEXTS, BOTH)}
+            turned = {kind: claim.reversed() for kind, claim in claims.items() if claim is not None}
+            effect = None if entry.effect is None else 0.0 - entry.effect
+            return entry.reversed().having(arm=arm, against=against, effect=effect, **turned)
     return None
 
 
-def _negative(value: float | None) -> float | None:
-    return None if value is None else 0.0 - value
+def _family(results: Results, arms: Sequence[str]) -> tuple[list[tuple[str, str]], str | None]:
+    """Return the pairs (arm, against) that are compared, and the arm that all others are compared with, if it is one.
 
-
-def _family(results: Results, arms: Sequence[str]) -> _Family:
+    A false claim among them has at most the probability of the level.
+    """
     baseline = baseline_of(results)
     ordered = sorted(arms, key=lambda name: name != baseline)
     if results.compare.baseline and baseline in arms:
-        name = f"every other arm against the baseline {baseline}"
-        return _Family(name=name, pairs=[(arm, str(baseline)) for arm in ordered[1:]], baseline=baseline)
-    pairs = [(arm, against) for against, arm in combinations(ordered, 2)]
-    return _Family(name="all pairs of arms", pairs=pairs, baseline=None)
+        return [(arm, str(baseline)) for arm in ordered[1:]], baseline
+    return [(arm, against) for against, arm in combinations(ordered, 2)], None
 
 
-def _correction(
-    family: _Family,
-    found: Sequence[_Pair],
-    runs: Mapping[str, Rows],
-    ended: Mapping[str, Mapping[Unit, bool]],
-    scale: Scale,
-) -> _Correction:
+def _corrected(
+    pairs: list[tuple[str, str]], baseline: str | None, found: Sequence[_Pair], runs: _Runs
+) -> tuple[str, float, list[float]]:
+    """Return the name of the correction, the share of the level that one pair is tested at, and the p-values."""
     p_values = [pair.p for pair in found]
     if len(found) < 2:
-        return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
-    folds = any(fold is not None for rows in runs.values() for fold, _ in rows)
-    scores = {arm: scale.scores(rows) if folds else _lost_last(arm, runs, ended, scale) for arm, rows in runs.items()}
-    # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
-    if (
-        len(runs) > (MOST_ARMS_OF_CLOSED_TESTING if family.baseline is None else MOST_ARMS_AGAINST_A_BASELINE)
-        or not all(pair.paired for pair in found)
-        or _share_too_few(found, scores)
-    ):
-        return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
-    corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
-    share = share_of_level(len(runs), baseline=family.baseline is not None)
-    return _Correction(name="closed testing", share=share, p_values=[corrected[pair] for pair in family.pairs])
-
-
-def _share_too_few(found: Sequence[_Pair], scores: Mapping[str, Mapping[int | str, float]]) -> bool:
-    """Tell whether all arms together share too few seeds for a significant ranking, while pairs share more.
-
-    An arm that lost nearly all its seeds must not take the others' claims along.
-    """
+        return "none: there is one comparison", 1.0, p_values
+    folds = any(fold is not None for rows in runs.rows.values() for fold, _ in rows)
+    scores = {arm: runs.scale.scores(own) if folds else runs.lost_last(arm) for arm, own in runs.rows.items()}
     units = [own.keys() for own in scores.values()]
     common = len(set(units[0]).intersection(*units))
-    return common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
-
-
-def _compared(
-    arm: str, against: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
-) -> _Pair:
-    one, other = runs[arm], runs[against]
-    shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
-    size, p, least, n = _of_pairs(arm, against, shared, runs, ended, scale) if shared else _of_groups(one, other, scale)
-    ahead = None
-    if not any(fold is not None for fold, _ in one) and any(
-        ended[name][unit] for name in (arm, against) for unit in ended[name]
+    # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them. An arm that
+    # lost nearly all its seeds must not take the claims of pairs along that share more.
+    if (
+        len(scores)
+        > (exact_tests.MOST_ARMS_OF_CLOSED_TESTING if baseline is None else exact_tests.MOST_ARMS_AGAINST_A_BASELINE)
+        or not all(pair.paired for pair in found)
+        or common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
     ):
-        ahead, p, least, n = _with_lost_last(arm, against, runs, ended, scale, paired=bool(shared))
+        return "Holm's method", 1 / len(found), exact_tests.holm(p_values)
+    corrected = exact_tests.closed_p(dict(zip(pairs, p_values, strict=True)), scores, baseline=baseline)
+    share = exact_tests.share_of_level(len(scores), baseline=baseline is not None)
+    return "closed testing", share, [corrected[pair] for pair in pairs]
+
+
+def _compared(arm: str, against: str, runs: _Runs) -> _Pair:
+    one, other, scale = runs.rows[arm], runs.rows[against], runs.scale
+    shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
+    if shared:
+        size, p, least, n = _of_pairs(arm, against, shared, runs)
+    else:
+        first, second = (list(scale.scores(rows).values()) for rows in (one, other))
+        size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
+        p, n = exact_tests.unpaired_p(first, second, ranks=scale.median), min(len(first), len(second))
+        least = exact_tests.smallest_unpaired_p(len(first), len(second))
+    ahead = None
+    lost = any(gone for name in (arm, against) for gone in runs.ended[name].values())
+    if lost and not any(fold is not None for fold, _ in one):
+        ahead, p, least, n = _with_lost_last(arm, against, runs, paired=bool(shared))
     return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least, ahead=ahead)
 
 
-def _of_pairs(
-    arm: str,
-    against: str,
-    shared: Sequence[Unit],
-    runs: Mapping[str, Rows],
-    ended: Mapping[str, Mapping[Unit, bool]],
-    scale: Scale,
-) -> tuple[Size, float, float, int]:
+def _of_pairs(arm: str, against: str, shared: Sequence[Unit], runs: _Runs) -> tuple[Size, float, float, int]:
     """Return the size of a difference over pairs, its p-value, the smallest possible one, and the number of pairs."""
-    one, other = runs[arm], runs[against]
+    one, other, scale = runs.rows[arm], runs.rows[against], runs.scale
     mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
     differences = [mine[unit] - theirs[unit] for unit in mine]
     # a run whose partner was lost is no run of its own: the partner may have been lost for how it went
     alone, theirs_alone = (
-        list(scale.scores({unit: row for unit, row in rows.items() if unit not in ended[rival]}).values())
+        list(scale.scores({unit: row for unit, row in rows.items() if unit not in runs.ended[rival]}).values())
         for rows, rival in ((one, against), (other, arm))
     )
     n = len(differences)
@@ -388,106 +329,43 @@ def _of_pairs(
         size, p, least = partly_paired(differences, alone, theirs_alone, scale.confidence)
         return size, p, least, n + min(len(alone), len(theirs_alone))
     size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
-    return size, paired_p(differences, ranks=scale.median), smallest_p(n), n
+    return size, exact_tests.paired_p(differences, ranks=scale.median), exact_tests.smallest_p(n), n
 
 
-def _of_groups(one: Rows, other: Rows, scale: Scale) -> tuple[Size, float, float, int]:
-    """Return the same of two independent groups; the number is that of the smaller one."""
-    first, second = (list(scale.scores(rows).values()) for rows in (one, other))
-    size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
-    p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
-    return size, p, least, min(len(first), len(second))
-
-
-def _with_lost_last(
-    arm: str,
-    against: str,
-    runs: Mapping[str, Rows],
-    ended: Mapping[str, Mapping[Unit, bool]],
-    scale: Scale,
-    *,
-    paired: bool,
-) -> tuple[float, float, float, int]:
+def _with_lost_last(arm: str, against: str, runs: _Runs, *, paired: bool) -> tuple[float, float, float, int]:
     """Test two arms by ranks, a lost run below every other: above 0 if the first is ahead, p, least p, and n.
 
     Lachin 1999, "Worst-rank score analysis with informatively missing observations in clinical trials".
     """
-    mine, theirs = (_lost_last(name, runs, ended, scale) for name in (arm, against))
+    mine, theirs = runs.lost_last(arm), runs.lost_last(against)
     if not paired:
         one, other = list(mine.values()), list(theirs.values())
         wins = float(sum((a > b) - (a < b) for a in one for b in other))
-        return (
-            wins,
-            unpaired_p(one, other, ranks=True),
-            smallest_unpaired_p(len(one), len(other)),
-            min(len(one), len(other)),
-        )
+        least = exact_tests.smallest_unpaired_p(len(one), len(other))
+        return wins, exact_tests.unpaired_p(one, other, ranks=True), least, min(len(one), len(other))
     both = [(mine[unit], theirs[unit]) for unit in mine if unit in theirs]
     differences = [0.0 if a == b else a - b for a, b in both]  # of two lost runs none is better
-    return signed_ranks(differences), paired_p(differences, ranks=True), smallest_p(len(both)), len(both)
-
-
-def _lost_last(
-    arm: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
-) -> dict[int | str, float]:
-    """Return the score of each seed of an arm; that of a lost run is below every other."""
-    lost: dict[int | str, float] = {seed: -math.inf for (_, seed), gone in ended[arm].items() if gone}
-    return {**lost, **scale.scores(runs[arm])}
-
-
-def _significance(
-    results: Results,
-    comparisons: Sequence[Comparison],
-    family: _Family,
-    correction: _Correction,
-    level: float,
-    scale: Scale,
-) -> Significance:
-    of = repeats(results)[0]
-    paired = any(entry.paired for entry in comparisons) or (not comparisons and scale.paired)
-    seeds = max((entry.n or 0 for entry in comparisons), default=0)
-    needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
-    test = _test_name(scale, of, seeds, paired)
-    if scale.median:
-        effect = f"rank correlation of {'matched pairs' if paired else 'groups'}"
-    else:
-        effect = f"Hedges' g of {'paired differences' if paired else 'two groups'}"
-    return Significance(
-        test=test,
-        correction=correction.name,
-        family=family.name,
-        effect=effect,
-        level=level,
-        seeds=seeds,
-        seeds_needed=needed,
-    )
-
-
-def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
-    what = f"{'log ' if scale.logarithmic else ''}{scale.quality.name}"
-    exact = "exact" if seeds <= EXACT_PAIRS else "all but exact (random exchanges)"
-    if not paired:
-        whose = f"without a {of} in common" if scale.paired else "as independent groups"
-        return f"{exact} permutation test of {what} between arms {whose}"
-    return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
-
-
-def _without_number(results: Results, scale: Scale) -> str:
-    """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
-    lost = {
-        arm: (sum(scale.value(row) is None for row in rows.values()), len(rows))
-        for arm, rows in by_run(results).items()
-    }
-    listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
-    if not listed:
-        return ""
     return (
-        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean: {listed}."
+        exact_tests.signed_ranks(differences),
+        exact_tests.paired_p(differences, ranks=True),
+        exact_tests.smallest_p(len(both)),
+        len(both),
     )
+
+
+def _without_number(results: Results) -> str:
+    """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
+    scale, lost = scale_of(results), list[str]()
+    for arm, rows in by_run(results).items():
+        if count := sum(scale.value(row) is None for row in rows.values()):
+            lost.append(f"{arm} ({count} of {len(rows)})")
+    if not lost:
+        return ""
+    name = scale.quality.name
+    return f"Trainings whose {name} is not a number, as of a loss that diverged, are in no mean: {', '.join(lost)}."
 
 
 def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> list[str]:
-    """Return the limits of the p-values, one sentence each."""
     if not comparisons:
         return []
     found: list[str] = []
@@ -498,7 +376,7 @@ def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> l
             "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "
             "the choice and need not be found again on other texts."
         )
-    if of == "fold" and results.recipe.data.fold_kind != "independent":
+    if of == "fold" and results.recipe.data.get("fold_kind") != "independent":
         found.append("Folds share training texts, so that the p-values are approximate.")
     return found
 

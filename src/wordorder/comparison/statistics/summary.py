@@ -1,10 +1,15 @@
-"""Mean, median and spread over seeds, or over folds."""
+"""Mean, median and spread of scores over seeds or folds, and the scale on which arms are compared."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
+from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Aggregate, Results, Row, Summary
+from wordorder.tasks import Metric
 
 SEEDS_FOR_A_SPREAD = 3
 """Smallest number of seeds for which a spread is shown: two numbers have a standard deviation, but nobody should
@@ -32,9 +37,9 @@ def median_and_range(values: Iterable[float]) -> dict[str, float | None]:
 
 
 def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:
-    """Return one entry per arm, in order of appearance, with mean, median and spreads of every numeric column.
+    """Return one entry per arm with mean, median and spreads of every numeric column.
 
-    Over folds where the rows have them: the seeds of one fold are averaged first, because they share its test texts.
+    The seeds of one fold are averaged first, because they share its test texts.
     """
     by_arm: dict[str, list[Row]] = {}
     for row in rows:
@@ -77,6 +82,11 @@ def centre(column: Aggregate | None, statistic: str) -> float | None:
     return column.median if statistic == "median" else column.mean
 
 
+def middle(column: Aggregate | None) -> float | None:
+    """Return the median, which a run that had to wait for the machine does not move; the mean of an older file."""
+    return None if column is None else column.mean if column.median is None else column.median
+
+
 def spread(column: Aggregate, statistic: str) -> tuple[float, float] | None:
     """Return the range around the centre, or None below three seeds.
 
@@ -102,3 +112,73 @@ def _columns(rows: list[Row]) -> dict[str, Aggregate]:
         values = [fmean(own) for own in by_fold.values()]
         columns[name] = Aggregate.model_validate({**mean_and_spread(values), **median_and_range(values)})
     return columns
+
+
+Rows = Mapping[Unit, Row]
+EQUIVALENCE = 0.01
+"""Margin of equivalence where the recipe names none: 1% of a perplexity, 0.01 of an accuracy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The scale on which a difference is measured; greater than 0 means that the arm is better."""
+
+    quality: Metric
+    median: bool
+    confidence: float
+    equivalence: float
+    paired: bool
+    """Whether runs of one seed, or fold, are pairs."""
+
+    @property
+    def logarithmic(self) -> bool:
+        """True for perplexities: they are the exp of a loss, so seeds multiply them, and "x times lower" is said."""
+        return self.quality.key == "perplexity"
+
+    @property
+    def measure(self) -> str:
+        """The name of what is compared: "log perplexity", "accuracy"."""
+        return f"{'log ' * self.logarithmic}{self.quality.name}"
+
+    @property
+    def level(self) -> float:
+        """The level of claims."""
+        return round(1 - self.confidence, 12)  # 1 - 0.95 is a little more than 0.05
+
+    @property
+    def margin(self) -> float:
+        """The largest difference that counts as none: `equivalence` as a ratio, or as a share of the largest value."""
+        return math.log1p(self.equivalence) if self.logarithmic else self.equivalence * (self.quality.perfect or 1.0)
+
+    def value(self, row: Row) -> float | None:
+        """Return the headline metric of a run; None if it is not a number."""
+        value = row.score(self.quality.key)
+        if value is None or not math.isfinite(value) or (self.logarithmic and value <= 0):
+            return None
+        return float(value)
+
+    def goodness(self, value: float) -> float:
+        """Return a value on the scale."""
+        scaled = math.log(value) if self.logarithmic else value
+        return scaled if self.quality.higher_is_better else -scaled
+
+    def scores(self, rows: Rows) -> dict[int | str, float]:
+        """Return the score of each seed or, where there are folds, of each fold: the mean of its seeds."""
+        values: dict[int | str, list[float]] = {}
+        for (fold, seed), row in rows.items():
+            value = self.value(row)
+            if value is not None:
+                values.setdefault(f"fold {fold}" if fold is not None else seed, []).append(value)
+        return {unit: self.goodness(fmean(own)) for unit, own in values.items()}
+
+
+def scale_of(results: Results) -> Scale:
+    """Return the scale of a results file."""
+    given = results.compare.equivalence
+    return Scale(
+        quality=quality_of(results),
+        median=results.statistic == "median",
+        confidence=confidence_of(results),
+        equivalence=EQUIVALENCE if given is None else given,
+        paired=results.compare.pairing != "none",
+    )
