@@ -201,7 +201,7 @@ def test_lanes_need_answers_of_one_token():
 def test_comparisons_rank_by_right_answers(task, generated, headline):
     assert metric_of(task, {}, generated=generated) == headline
     source = "task:parity" if generated else "a.txt"
-    results = SimpleNamespace(task=task, metric=None, recipe=SimpleNamespace(data=SimpleNamespace(source=source)))
+    results = SimpleNamespace(task=task, metric=None, recipe=SimpleNamespace(data={"source": source}))
     assert quality_of(results).key == headline
     shown = [metric.key for metric in beside(results)]
     assert ("bits_per_character" in shown) == (task == "causal-lm" and not generated)
