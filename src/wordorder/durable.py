@@ -29,10 +29,11 @@ def is_url(place: object) -> bool:
 def check_writable(folder: Path) -> str | None:
     """Return why a folder cannot be made or written to, in the system's words, or None; nothing is made."""
     try:
-        with suppress(FileNotFoundError):
-            folder.stat()  # its name is one that the system allows
-        # a file without a name, in the folder or in the nearest one above it
-        with TemporaryFile(dir=next(path for path in (folder, *folder.parents) if os.path.lexists(path))):
+        there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+        for part in folder.relative_to(there).parts:
+            with suppress(FileNotFoundError):
+                (there / part).stat()  # the system allows the name
+        with TemporaryFile(dir=there):  # a file without a name, in the folder or in the nearest one above it
             return None
     except OSError as error:
         return error.strerror or str(error)
@@ -124,16 +125,19 @@ def replace_folder(new: Path, final: Path) -> None:
             final.rename(former)
         new.rename(final)
     except BaseException:
-        restore_replaced(final.parent)
+        restore_replaced(final.parent, final.name)
         raise
     sync_folder(final.parent)
     if former.exists():
         remove_folder(former)
 
 
-def restore_replaced(folder: Path) -> None:
-    """Finish or undo a `replace_folder` that crashed: the old folder gets its name back unless the new one has it."""
-    for former in sorted(folder.glob(f"{_REPLACED}*")):
+def restore_replaced(folder: Path, name: str | None = None) -> None:
+    """Finish or undo a `replace_folder` that crashed: the old folder gets its name back unless the new one has it.
+
+    Without a name all folders in ``folder`` are restored, for which no other process may be at work there.
+    """
+    for former in sorted(folder.glob(f"{_REPLACED}*")) if name is None else [folder / f"{_REPLACED}{name}"]:
         final = folder / former.name.removeprefix(_REPLACED)
         with suppress(FileNotFoundError):  # another process of the same run was faster
             if final.exists():

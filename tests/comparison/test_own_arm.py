@@ -190,6 +190,13 @@ def test_the_command_says_what_was_tried_and_leaves_with_2_where_a_fault_is_foun
     assert done.exit_code == 0, done.output
     assert 'name = "Mine"' in done.stdout
     assert "checks passed" in done.stderr
+    file = tmp_path / "rates.toml"
+    file.write_text(
+        (tmp_path / "small.toml").read_text().replace('name = "', '"training.learning_rate" = 1e-3\nname = "')
+    )
+    rate = ["compare", str(file), "--dry-run", "--set", "training.learning_rate=5e-3"]
+    assert CliRunner().invoke(app, rate).exit_code == 2
+    assert CliRunner().invoke(app, [*rate, "--arm", f"{mine}:Mine"]).exit_code == 0, "the arm of its own takes it"
     mine.write_text(LEAKING)
     wrong = CliRunner().invoke(app, ["compare", str(tmp_path / "small.toml"), "--arm", f"{mine}:Mine=other"])
     assert wrong.exit_code == 2

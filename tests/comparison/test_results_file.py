@@ -40,10 +40,12 @@ def test_all_faults_are_said_at_once_each_with_its_place():
     content["rows"][0]["curve"][2] = [100, "low"]
     content["summary"][1]["perplexity"]["mean"] = [1]
     content["budget"] = {"arms": {"t5": {"value": True}}}
+    content["recipe"]["training"]["threads"] = {"x": 1}
     del content["task"]
     with pytest.raises(BadInput) as refused:
         parse_results(content, name="runs/x/results.json")
     assert set(refused.value.faults) == {
+        "runs/x/results.json: recipe.training: threads must be of type int, got {'x': 1}",
         "runs/x/results.json: task: is missing",
         "runs/x/results.json: rows[0].curve[2][1]: should be a number, got 'low'",
         "runs/x/results.json: rows[3].seed: should be a valid integer, got 'one'",

@@ -54,6 +54,17 @@ def test_a_folder_with_something_in_it_is_kept(tmp_path):
     assert (tmp_path / "out" / "config.json").read_text() == "old"
 
 
+def test_an_earlier_conversion_is_found_again_after_a_crash_between_the_two_moves(tmp_path):
+    fill(tmp_path / "out", "old")
+    fill(tmp_path / "other", "other")
+    for name in ("out", "other"):  # another conversion may be at work there
+        (tmp_path / name).rename(tmp_path / f".replaced-{name}")
+    with pytest.raises(BadInput, match=r"is not empty.*--overwrite"):
+        fill(tmp_path / "out")
+    assert (tmp_path / "out" / "config.json").read_text() == "old"
+    assert (tmp_path / ".replaced-other").is_dir()
+
+
 def test_an_earlier_conversion_is_replaced_on_demand_and_kept_until_then(tmp_path):
     fill(tmp_path / "out", "old")
     (tmp_path / "out" / "tokenizer.json").write_text("old")

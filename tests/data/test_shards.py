@@ -68,6 +68,25 @@ def test_a_text_that_changes_costs_its_shard(tmp_path, tokenizer, encoded_texts)
     assert len(encoded_texts) == 1
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ids": np.zeros((50, 1), np.int32)},
+        {"document_starts": np.array(2)},
+        {"more": np.zeros(1, np.int32)},
+    ],
+)
+def test_a_shard_of_other_arrays_is_none(tmp_path, changed):
+    from safetensors.numpy import save_file
+
+    arrays = {"ids": np.zeros(50, np.int32), "sentence_starts": np.array([0, 50]), "document_starts": np.array([0, 1])}
+    for content, sound in ((arrays, True), (arrays | changed, False)):
+        checksum = encoding._checksum(content[name] for name in arrays)
+        save_file(content, tmp_path / "shard.safetensors", metadata={"blake2b": checksum})
+        found = read_shard(tmp_path / "shard.safetensors", documents=1, vocabulary=50)
+        assert (found is not None) is sound
+
+
 def test_a_shard_is_mapped_and_any_changed_byte_is_seen(tmp_path):
     written = EncodedDocuments(
         ids=np.arange(50, dtype=np.int32),

@@ -82,12 +82,15 @@ def compare(
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
+    from wordorder.training.recipe.recipe import check_overrides
+
     short = [] if seeds is None else [f"compare.seeds={seeds}"]
-    resolved = read_named_recipe(recipe, [*(overrides or ()), *short], of_arms=True)
+    resolved = read_named_recipe(recipe, [*(overrides or ()), *short])
     if own_arms:
         from wordorder.comparison.fairness.own_arm import with_own_arms
 
         resolved = with_own_arms(resolved, own_arms)
+    check_overrides(resolved, overrides or ())
     if dry_run:
         _check(resolved)
         warn_of_few_examples(resolved)

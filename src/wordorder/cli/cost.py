@@ -51,8 +51,10 @@ def cost(
     """
     from wordorder.comparison.costs import costs_of
     from wordorder.cost import GPUs
+    from wordorder.training.recipe.recipe import check_overrides
 
-    resolved = read_named_recipe(recipe, overrides, of_arms=True)
+    resolved = read_named_recipe(recipe, overrides)
+    check_overrides(resolved, overrides or ())
     usual = "fsdp" if resolved.training.get("fsdp") else "ddp"
     asked = GPUs(count=gpus, sharding=cast("Any", sharding or usual), peak_tflops=peak_tflops, utilisation=utilisation)
     costs, budget = costs_of(resolved, asked)

@@ -34,16 +34,12 @@ Beams = Annotated[
 ]
 
 
-def read_named_recipe(given: Path, overrides: Sequence[str] | None, *, of_arms: bool = False) -> "Recipe":
-    """Read a recipe by its path, or by its name if it comes with the package, perhaps for a command on its arms."""
+def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
+    """Read a recipe by its path, or by its name if it comes with the package."""
     from wordorder.training import read_recipe
     from wordorder.training.recipe.packaged import find_recipe
-    from wordorder.training.recipe.recipe import check_overrides
 
-    recipe = read_recipe(find_recipe(given), overrides or ())
-    if of_arms:
-        check_overrides(recipe, overrides or ())
-    return recipe
+    return read_recipe(find_recipe(given), overrides or ())
 
 
 def warn_of_few_examples(recipe: "Recipe") -> None:

@@ -23,6 +23,7 @@ from pydantic import (
     PrivateAttr,
     Strict,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_core import CoreSchema, ErrorDetails
@@ -429,6 +430,14 @@ class SavedRecipe(Saved):
     training: Table = {}
     compare: CompareTable | None = None
 
+    @field_validator("data", "training")
+    @classmethod
+    def _of_known_type(cls, table: Table) -> Table:
+        for key, kind in (("folds", int), ("fold_kind", str), ("threads", int)):
+            if not isinstance(table.get(key), kind | None):
+                raise ValueError(f"{key} must be of type {kind.__name__}, got {table[key]!r}")
+        return table
+
 
 class Results(Saved):
     """The content of results.json."""
@@ -524,6 +533,8 @@ def _fault(found: ErrorDetails) -> str:
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).removeprefix(".")
     if found["type"] == "missing":
         return f"{place}: is missing"
+    if found["type"] == "value_error":
+        return f"{place}: {found['ctx']['error']}"
     is_object = found["type"] in ("model_type", "model_attributes_type", "dict_type")
     said = "should be an object" if is_object else found["msg"].removeprefix("Input ")
     return f"{place or 'the file'}: {said[:1].lower()}{said[1:]}, got {one_line(ascii(found['input']), 60)}"

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from wordorder import models
-from wordorder.durable import replace_folder, sync_files
+from wordorder.durable import replace_folder, restore_replaced, sync_files
 from wordorder.errors import BadInput, RunFailed
 from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 
@@ -64,6 +64,7 @@ def staged_folder(out_dir: Path, *, overwrite: bool = False) -> Generator[Path]:
     """
     shown, out_dir = out_dir, out_dir.resolve()
     try:
+        restore_replaced(out_dir.parent, out_dir.name)  # of a conversion that crashed
         _check_place(out_dir, shown, overwrite)
         missing = [path for path in (out_dir.parent, *out_dir.parent.parents) if not path.exists()]
     except OSError as error:  # a name that is too long, or a folder that may not be looked into

@@ -305,7 +305,7 @@ class GraftedRobertaModel(GraftedBody, hf.RobertaModel):
 
 def _head(host: type[PreTrainedModel], body: type[GraftedBody]) -> type[GraftedPart]:
     """Return the class of a host's head on a grafted body; heads differ in the host's class alone."""
-    own = {"body_class": body, "config_class": body.config_class, "__module__": __name__}
+    own = {"body_class": body, "config_class": body.config_class, "__module__": __name__, "__doc__": host.__doc__}
     return type(f"Grafted{host.__name__}", (GraftedHead, host), own)
 
 

@@ -11,7 +11,6 @@ from wordorder.attention import Plan, plan_attention
 from wordorder.encodings import PositionTerms
 from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache
-from wordorder.networks.encoder import EncoderOutput
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
@@ -20,15 +19,23 @@ from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_p
 
 
 @dataclass(frozen=True)
-class DecoderOutput(EncoderOutput):
-    """The output of a decoder: that of an encoder, its attention weights being (B, H, T, S), and more.
+class DecoderOutput:
+    """The output of a decoder.
 
     Args:
+        hidden: the last layer's output, after the final norm, (B, T, C).
+        all_hidden: embeddings and every layer's output, if asked for; the last one is ``hidden``.
+        attentions: every layer's attention weights (B, H, T, S), if asked for.
         cross_attentions: every layer's weights on the source, (B, H, T, source tokens), if asked for.
+        memory: what the segment left, for the next one; None where the network has no memory.
         logits: of the next token at every place, (B, T, V), where the decoder has an output head.
     """
 
+    hidden: Tensor
+    all_hidden: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
+    memory: MemoryState | None = None
     logits: Tensor | None = None
 
 
@@ -134,7 +141,7 @@ class Decoder(Stack):
                 or positions or a cache to one that has; padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            read = self.read_whole(
+            hidden, all_hidden, attentions, memory = self.read_whole(
                 input_ids,
                 inputs_embeds,
                 memory,
@@ -144,7 +151,7 @@ class Decoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            return DecoderOutput(*read, logits=self._logits(read[0]))
+            return DecoderOutput(hidden, all_hidden, attentions, memory=memory, logits=self._logits(hidden))
         given = input_ids if inputs_embeds is None else inputs_embeds
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)

@@ -7,8 +7,7 @@ type and picks the cheapest exact way to add it; every type can also say ``dense
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Self
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -55,23 +54,7 @@ class Bias(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class _OfTensors(Bias):
-    """The base of terms whose fields are tensors, and numbers that say how to read them."""
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(self._tensors().values())
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(self, **{name: tensor.to(dtype) for name, tensor in self._tensors().items()})
-
-    def _tensors(self) -> dict[str, Tensor]:
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
-
-
-@dataclass(frozen=True, eq=False)
-class DenseBias(_OfTensors):
+class DenseBias(Bias):
     """A term given entry by entry, (B or 1, H or 1, T, S)."""
 
     tensor_BHTS: Tensor
@@ -80,9 +63,16 @@ class DenseBias(_OfTensors):
     def dense(self) -> Tensor:
         return self.tensor_BHTS
 
+    def to(self, dtype: torch.dtype) -> "DenseBias":
+        return DenseBias(self.tensor_BHTS.to(dtype), may_hide=self.may_hide)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.tensor_BHTS,)
+
 
 @dataclass(frozen=True, eq=False)
-class LowRankBias(_OfTensors):
+class LowRankBias(Bias):
     """``bias[i, j] = query_factor[i] . key_factor[j]``, R numbers per token instead of one per pair."""
 
     query_factor_BHTR: Tensor
@@ -93,9 +83,16 @@ class LowRankBias(_OfTensors):
     def dense(self) -> Tensor:
         return self.query_factor_BHTR @ self.key_factor_BHSR.transpose(-1, -2)
 
+    def to(self, dtype: torch.dtype) -> "LowRankBias":
+        return LowRankBias(self.query_factor_BHTR.to(dtype), self.key_factor_BHSR.to(dtype))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.query_factor_BHTR, self.key_factor_BHSR)
+
 
 @dataclass(frozen=True, eq=False)
-class ToeplitzBias(_OfTensors):
+class ToeplitzBias(Bias):
     """``bias[i, j] = table[j - i + T - 1]``: one number per distance."""
 
     table_HW: Tensor
@@ -114,6 +111,13 @@ class ToeplitzBias(_OfTensors):
         column_TS = torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] + queries - 1
         flat_HX = self.table_HW.index_select(-1, column_TS.flatten())
         return flat_HX.view(1, -1, queries, keys)
+
+    def to(self, dtype: torch.dtype) -> "ToeplitzBias":
+        return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self.may_hide)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.table_HW,)
 
 
 class SumBias(Bias):
@@ -163,7 +167,7 @@ def relative_shift(product_BHTW: Tensor, keys: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class RelativeBias(_OfTensors):
+class RelativeBias(Bias):
     """``bias[i, j] = query[i] . row[j - i + T - 1 - first]``: one vector per distance, met by every query.
 
     Raises:
@@ -199,37 +203,41 @@ class RelativeBias(_OfTensors):
         rows_BHWD = F.pad(self.row_BHRD, (0, 0, self.first, self._missing))
         return relative_shift(self.query_BHTD @ rows_BHWD.transpose(-1, -2), self.keys)
 
+    def to(self, dtype: torch.dtype) -> "RelativeBias":
+        return RelativeBias(self.query_BHTD.to(dtype), self.row_BHRD.to(dtype), self.keys, first=self.first)
 
-@dataclass(frozen=True, eq=False)
-class RelativeKeyBias(_OfTensors):
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.query_BHTD, self.row_BHRD)
+
+
+class RelativeKeyBias(Bias):
     """``bias[i, j] = key[j] . row[i - j + S - 1 - first]``: one vector per distance, met by every key.
 
     `RelativeBias` with the two sides exchanged, and transposed; note that its rows go the other way, from the key that
     is furthest to the right of its query to the one that is furthest to the left.
 
+    Args:
+        key_BHSD: (B or 1, H, S, D).
+        row_BHRD: (B or 1, H, R, D), the vectors of R distances in a row; at all others the bias is 0.
+        queries: T.
+        first: the first of those distances, counted from i - j = -(S-1), the lowest there is.
+
     Raises:
         ValueError: there are rows beyond the T + S - 1 distances.
     """
 
-    key_BHSD: Tensor
-    """(B or 1, H, S, D)."""
-    row_BHRD: Tensor
-    """(B or 1, H, R, D), the vectors of R distances in a row; at all others the bias is 0."""
-    queries: int
-    first: int = field(default=0, kw_only=True)
-    """The first of those distances, counted from i - j = -(S-1), the lowest there is."""
-
-    def __post_init__(self) -> None:
-        self.exchanged()
-
-    @property
-    def keys(self) -> int:
-        """Number of keys, S."""
-        return self.key_BHSD.shape[2]
-
-    def exchanged(self) -> RelativeBias:
-        """Return the term with queries and keys exchanged."""
-        return RelativeBias(self.key_BHSD, self.row_BHRD, self.queries, first=self.first)
+    def __init__(self, key_BHSD: Tensor, row_BHRD: Tensor, queries: int, *, first: int = 0) -> None:
+        self.exchanged = RelativeBias(key_BHSD, row_BHRD, queries, first=first)
+        self.queries, self.keys, self.first = queries, key_BHSD.shape[2], first
 
     def dense(self) -> Tensor:
-        return self.exchanged().dense().transpose(-1, -2)
+        return self.exchanged.dense().transpose(-1, -2)
+
+    def to(self, dtype: torch.dtype) -> "RelativeKeyBias":
+        key_BHSD, row_BHRD = self.tensors
+        return RelativeKeyBias(key_BHSD.to(dtype), row_BHRD.to(dtype), self.queries, first=self.first)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.exchanged.tensors

@@ -119,11 +119,12 @@ def _check_valid(valid: object) -> None:
     """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is."""
     if valid is None or (isinstance(valid, Tensor) and valid.dtype == torch.bool and valid.dim() == 2):
         return
-    given = f"{valid.dtype} {tuple(valid.shape)}" if isinstance(valid, Tensor) else type(valid).__name__
-    raise BadInput(
-        f"valid_BS must be a bool tensor (batch, tokens), True = token, got {given}; convert it, as with mask == 1"
-        " where 1 is a token"
-    )
+    given, remedy = type(valid).__name__, "make it one with torch.tensor(..., dtype=torch.bool)"
+    if isinstance(valid, Tensor):
+        given, remedy = f"{valid.dtype} {tuple(valid.shape)}", "give each text one row"
+        if valid.dtype != torch.bool:
+            remedy = "convert it, as with mask == 1 where 1 is a token"
+    raise BadInput(f"valid_BS must be a bool tensor (batch, tokens), True = token, got {given}; {remedy}")
 
 
 def valid_tokens(key_padding_mask: Tensor | None, batch: int, tokens: int, *, cached: int = 0) -> Tensor | None:

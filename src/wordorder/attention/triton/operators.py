@@ -166,25 +166,53 @@ def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return o, q.new_empty(batch, heads, queries, dtype=torch.float32)
 
 
-def _gradients(wanted: Sequence[bool], q: Tensor, k: Tensor, v: Tensor, *bias: Tensor | None) -> list[Tensor]:
+def _gradients(
+    wanted: Sequence[bool],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor | None,
+    c: Tensor | None,
+    table: Tensor | None,
+    dense: Tensor | None,
+) -> list[Tensor]:
     """Return memory for the gradients; those of q, k and v laid out as (B, T, H, D), as a projection reads them."""
     made = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in (q, k, v)]
     factors, its_table, matrix = wanted
-    for given, want in zip(bias, (factors, factors, its_table, matrix), strict=True):
+    for given, want in ((a, factors), (c, factors), (table, its_table), (dense, matrix)):
         made.append(q.new_empty(0) if given is None or not want else given.new_empty(given.shape))
     return made
 
 
-def _inputs(*call: Any) -> Inputs:
+def _inputs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor | None,
+    c: Tensor | None,
+    table: Tensor | None,
+    dense: Tensor | None,
+    valid: Tensor | None,
+    bounds: Tensor | None,
+    shift: Tensor | None,
+    q_positions: Tensor | None,
+    k_positions: Tensor | None,
+    q_ids: Tensor | None,
+    k_ids: Tensor | None,
+    visible: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    low: int | None,
+    high: int | None,
+    dropout: float,
+) -> Inputs:
     """Return the arguments of the operators, which are flat, as what they are."""
-    q, k, v, a, c, table, dense, valid, bounds, shift, q_positions, k_positions, q_ids, k_ids, *others = call
-    visible, seed, scale, low, high, dropout = others
     mask = KernelMask(
         low,
         high,
         shift,
-        None if q_positions is None else (q_positions, k_positions),
-        None if q_ids is None else (q_ids, k_ids),
+        None if q_positions is None or k_positions is None else (q_positions, k_positions),
+        None if q_ids is None or k_ids is None else (q_ids, k_ids),
         valid,
         bounds,
         visible,

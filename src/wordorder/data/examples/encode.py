@@ -177,11 +177,15 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
     try:
         # as torch tensors: these are mapped, where arrays of NumPy would be read
         with opener(path, "pt") as file:
+            if set(file.keys()) != set(_ARRAYS):
+                return None
             written: Any = file.metadata()["blake2b"]
             arrays: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name).numpy() for name in _ARRAYS}
     except (OSError, SafetensorError, KeyError, TypeError):
         return None
     if {name: array.dtype for name, array in arrays.items()} != _ARRAYS or _checksum(arrays.values()) != written:
+        return None
+    if any(array.ndim != 1 for array in arrays.values()):
         return None
     for array in arrays.values():
         array.flags.writeable = False
