@@ -534,7 +534,7 @@ def _fault(found: ErrorDetails) -> str:
     if found["type"] == "missing":
         return f"{place}: is missing"
     if found["type"] == "value_error":
-        return f"{place}: {found['ctx']['error']}"
+        return f"{place}: {found['msg'].removeprefix('Value error, ')}"
     is_object = found["type"] in ("model_type", "model_attributes_type", "dict_type")
     said = "should be an object" if is_object else found["msg"].removeprefix("Input ")
     return f"{place or 'the file'}: {said[:1].lower()}{said[1:]}, got {one_line(ascii(found['input']), 60)}"
