@@ -73,11 +73,11 @@ def test_the_best_checkpoint_on_the_held_out_part_is_what_counts(reviews, tmp_pa
 @pytest.mark.slow
 def test_a_run_says_itself_that_its_score_is_optimistic(reviews, tmp_path, monkeypatch, capfd):
     scored = []
-    original = Evaluation._scored
+    original = Evaluation.scores_and_units
     monkeypatch.setattr(
         Evaluation,
-        "_scored",
-        lambda self, dataset: scored.append(self.training.active) or original(self, dataset),
+        "scores_and_units",
+        lambda self, dataset, **how: scored.append(self.training.active) or original(self, dataset, **how),
     )
     result = train(reviews, tmp_path / "run", "data.protocol=best-checkpoint-on-test", progress=True)
     assert result.metrics["optimistic"] is True
