@@ -22,7 +22,7 @@ WIDTH = "model.hidden_size"
 CHOICE, COMPARISONS = ROOT / "docs" / "choose.md", ROOT / "docs" / "comparisons.md"
 
 TITLES = {
-    "n_back": "fourth word from the end",
+    "n_back": "word four before the last",
     "even_pairs": "even pairs",
     "reverse": "reverse",
     "questions": "TREC",

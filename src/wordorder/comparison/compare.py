@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import signal
 import sys
-import threading
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,7 +52,7 @@ from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
-from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.loop.interruption import SIGNALS, handling
 from wordorder.training.runs.advice import examples_in, few_examples
 from wordorder.training.runs.folder import read_curve, read_metrics
 
@@ -274,21 +273,14 @@ def _save(record: Record, *, is_a_look: bool = False) -> Results:
 @contextmanager
 def stopped_by_signals() -> Generator[None]:
     """Raise `Stopped` once at SIGINT, SIGTERM or SIGUSR1; later ones are ignored while the state is being saved."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only
-        return
 
     def stop(number: int, _frame: FrameType | None) -> None:
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise Stopped(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
 
-    earlier = {number: signal.signal(number, stop) for number in SIGNALS}
-    try:
+    with handling(SIGNALS, stop, also_ignored=True):
         yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
 
 
 class Display:

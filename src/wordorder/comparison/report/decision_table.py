@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from wordorder.comparison.decision_table import Cell, DecisionTable, Group, Source
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.report.figures import FOLDER, drawn_styles
-from wordorder.comparison.report.numbers import MISSING, listed, significant
+from wordorder.comparison.report.numbers import MISSING, listed, places_beside, significant
 from wordorder.comparison.report.table import escaped, markdown_rows
 from wordorder.comparison.report.view import styles_of
 from wordorder.comparison.statistics.aggregate import Improvement, IntervalEstimate, tasks_needed
@@ -189,8 +188,7 @@ def cell_in_words(cell: Cell, source: Source) -> str:
     elif cell.low is None or cell.high is None or cell.high == cell.low:
         words = significant(cell.score, digits)
     else:
-        most = max(0, digits - 1 - math.floor(math.log10(abs(cell.score)))) if cell.score else digits
-        places = min(most, max(0, 1 - math.floor(math.log10(cell.high - cell.low))))
+        places = places_beside(cell.score, cell.high - cell.low, digits)
         words = f"{cell.score:,.{places}f} [{cell.low:,.{places}f}, {cell.high:,.{places}f}]"
     lost = f" ({cell.lost} lost)" if cell.lost else ""
     return (

@@ -29,10 +29,17 @@ def with_spread(entry: Aggregate | None, digits: int = 4, statistic: str = "mean
     mean, std = float(entry.mean), entry.std
     if std is None or entry.n < SEEDS_FOR_A_SPREAD:
         return significant(mean, digits)
-    # no more significant digits of the mean than asked for: a spread of almost zero would show many
-    most = max(0, digits - 1 - math.floor(math.log10(abs(mean)))) if mean else digits
-    places = most if std == 0 else min(most, max(0, 1 - math.floor(math.log10(std))))
+    places = places_beside(mean, std, digits)
     return f"{mean:,.{places}f} ± {std:,.{places}f}"
+
+
+def places_beside(value: float, width: float, digits: int) -> int:
+    """Return the decimals of a value with two digits of a spread, and no more than ``digits`` of the value.
+
+    A spread of almost zero would show many.
+    """
+    most = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else digits
+    return most if width == 0 else min(most, max(0, 1 - math.floor(math.log10(width))))
 
 
 def steady(entry: Aggregate | None, digits: int = 4) -> str:

@@ -30,7 +30,7 @@ class Interruption:
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
         """The signal that asked to stop, if one did."""
-        self._handling = _handling(SIGNALS, self._request)
+        self._handling = handling(SIGNALS, self._request)
 
     def __enter__(self) -> Self:
         self._handling.__enter__()
@@ -57,17 +57,17 @@ def stopping_at_once() -> Generator[None]:
         name = signal.Signals(number).name
         raise Stopped(f"stopped by {name} while nothing was being trained; every checkpoint is kept; --resume goes on")
 
-    with _handling([number for number in SIGNALS if number != signal.SIGINT], stop):
+    with handling([number for number in SIGNALS if number != signal.SIGINT], stop):
         yield
 
 
 @contextmanager
-def _handling(numbers: Iterable[signal.Signals], handler: Any) -> Generator[None]:
-    """Handle signals within the block, where handlers can be set; those that are ignored stay ignored."""
+def handling(numbers: Iterable[signal.Signals], handler: Any, *, also_ignored: bool = False) -> Generator[None]:
+    """Handle signals within the block, where handlers can be set; those that are ignored stay so unless asked for."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    wanted = [number for number in numbers if also_ignored or signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
