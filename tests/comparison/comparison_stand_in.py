@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.errors import RunFailed, Stopped
+from wordorder.errors import RunFailed
 
 LOSS = {"none": 4.0, "rope": 2.0, "tupe-a": 1.9, "tupe-r": 1.8, "alibi": 2.5}
 
@@ -44,7 +44,7 @@ def train(recipe: Any, folder: Path, seed: int) -> None:
     try:
         if os.environ.get("STAND_IN_QUICK") != arm:
             time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
-    except Stopped:
+    except KeyboardInterrupt:
         _log(f"saved {arm} {folder.name}")
         raise
     final = LOSS.get(recipe.model["encoding"], 3.0) + 0.01 * seed + 0.1 * recipe.data.fold + 10 * abs(rate - 0.002)

@@ -122,7 +122,7 @@ class Long(Job):
         (run.folder / "begun").touch()
         try:
             time.sleep(60)
-        except Stopped:
+        except KeyboardInterrupt:
             (run.folder / "stopped").touch()
         return Outcome(status="stopped")
 

@@ -115,13 +115,29 @@ def test_where_nothing_is_to_be_saved_a_signal_stops_at_once(number):
         send(number)
 
 
+def test_a_signal_while_a_library_is_imported_is_no_fault_of_the_import():
+    def import_late():  # as the modules of transformers are, when they are first used
+        try:
+            send(signal.SIGTERM)
+        except Exception as error:
+            raise ModuleNotFoundError("Could not import module 'Trainer'") from error
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM"), stopping_at_once():
+        import_late()
+
+
 def test_training_within_takes_over():
-    with stopping_at_once():
+    requested = []
+
+    def train():
         with Interruption() as interruption:
             send(signal.SIGTERM)
-            assert interruption.requested is signal.SIGTERM
-        with pytest.raises(Stopped, match="SIGTERM"):
-            send(signal.SIGTERM)
+            requested.append(interruption.requested)
+        send(signal.SIGTERM)
+
+    with pytest.raises(Stopped, match="SIGTERM"), stopping_at_once():
+        train()
+    assert requested == [signal.SIGTERM]
 
 
 def test_outside_the_main_thread_nothing_is_changed():

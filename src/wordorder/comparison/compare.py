@@ -48,11 +48,11 @@ from wordorder.comparison.runs import (
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
-from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
-from wordorder.training.loop.interruption import SIGNALS, handling
+from wordorder.training.loop.interruption import SIGNALS, Signalled, handling
 from wordorder.training.runs.advice import examples_in, few_examples
 from wordorder.training.runs.folder import read_curve, read_metrics
 
@@ -277,7 +277,7 @@ def stopped_by_signals() -> Generator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)
-        raise Stopped(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
+        raise Signalled(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
 
     with handling(SIGNALS, stop, also_ignored=True):
         yield

@@ -9,7 +9,7 @@ from wordorder.comparison.probes.measure import KILLED, PROBES, path_of
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured
 from wordorder.comparison.results import collect_probes, read_probes
 from wordorder.comparison.runs import Run
-from wordorder.errors import RunFailed, Stopped
+from wordorder.errors import RunFailed
 
 CALLS: list[str] = []
 LOAD = measure._load
@@ -41,7 +41,7 @@ class Fake:
         if self.ends == "broken":
             raise RuntimeError("out of memory\nand more")
         if self.ends == "stopped":
-            raise Stopped("by a signal")
+            raise KeyboardInterrupt
         return Measured(rows=[{"x": 1, "value": 2.5}, {"x": 2, "value": float("nan"), "group": "g"}], notes=["A note."])
 
 
@@ -82,10 +82,10 @@ def test_what_is_measured_is_not_measured_again(tmp_path):
 
 
 def test_a_stop_is_passed_on_and_the_probe_begins_anew(tmp_path):
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         run_probes(tmp_path, {"one": {}, "two": {"ends": "stopped"}})
     assert content_of(tmp_path, "two")["skipped"] == KILLED
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         run_probes(tmp_path, {"one": {}, "two": {"ends": "stopped"}})
     assert CALLS == ["well", "stopped", "stopped"]
 

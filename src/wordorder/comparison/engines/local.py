@@ -18,7 +18,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
-from types import FrameType
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from wordorder.comparison.fairness.own_arm import load_again
@@ -71,6 +70,8 @@ class Job:
                 return execute(self.pipeline, replace(run, folder=folder), self.statistics)
         except RunFailed as error:  # of the store
             return Outcome(status="failed", reason=str(error))
+        except KeyboardInterrupt:  # while it copied
+            return Outcome(status="stopped")
 
     def ended(self, run: Run, outcome: Outcome | str) -> Outcome:
         """Bring the files of a run that has ended from the object store to its folder, and return its outcome.
@@ -243,13 +244,9 @@ def start_worker(own: Sequence[Source] = ()) -> None:
         os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
     for number in SIGNALS:
         if number != signal.SIGINT:
-            signal.signal(number, _raise_stopped)
+            signal.signal(number, signal.default_int_handler)  # which raises KeyboardInterrupt
     threading.Thread(target=_end_with_parent, daemon=True).start()
     load_again(own)
-
-
-def _raise_stopped(_signal: int, _frame: FrameType | None) -> None:
-    raise Stopped("stopped by a signal")
 
 
 def _end_with_parent() -> None:

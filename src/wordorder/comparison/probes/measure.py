@@ -19,7 +19,7 @@ from wordorder.comparison.probes.position_probe import PositionProbe
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Probe, Trained
 from wordorder.comparison.probes.shuffled_windows import ShuffledWindows
 from wordorder.durable import finite, write_json
-from wordorder.errors import BadInput, Stopped
+from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 from wordorder.inference.saved_model import load_model
 from wordorder.limits import read_json
@@ -147,8 +147,6 @@ def measure_probes(
     with quiet_libraries(), cpu_threads(recipe.training.get("threads")):
         try:
             trained = _load(recipe, model_dir, prepare())
-        except Stopped:
-            raise
         except Exception as error:  # a run that is finished must not be lost to what comes after it
             for name in heads:
                 write(name, _failure(error))
@@ -171,8 +169,6 @@ def _measured(probe: Probe, trained: Trained) -> dict[str, Any]:
     try:
         with torch.no_grad():
             found = probe.measure(trained)
-    except Stopped:
-        raise
     except CannotProbe as error:
         return {"rows": [], "notes": [], "skipped": str(error), "failed": False}
     except Exception as error:  # as above

@@ -17,6 +17,13 @@ SIGNALS: tuple[signal.Signals, ...] = tuple(
 warning."""
 
 
+class Signalled(KeyboardInterrupt):
+    """What a handler raises to stop at once; `handling` makes `Stopped` of it.
+
+    No `Exception`, which a library that is being imported would take for a fault of the import.
+    """
+
+
 class Interruption:
     """Within its `with`, the first of `SIGNALS` only sets `requested`; the same one again has its default effect.
 
@@ -54,8 +61,8 @@ def stopping_at_once() -> Generator[None]:
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        raise Stopped(f"stopped by {name} while nothing was being trained; every checkpoint is kept; --resume goes on")
+        at = f"stopped by {signal.Signals(number).name} while nothing was being trained"
+        raise Signalled(f"{at}; every checkpoint is kept; --resume goes on")
 
     with handling([number for number in SIGNALS if number != signal.SIGINT], stop):
         yield
@@ -63,7 +70,11 @@ def stopping_at_once() -> Generator[None]:
 
 @contextmanager
 def handling(numbers: Iterable[signal.Signals], handler: Any, *, also_ignored: bool = False) -> Generator[None]:
-    """Handle signals within the block, where handlers can be set; those that are ignored stay so unless asked for."""
+    """Handle signals within the block, where handlers can be set; those that are ignored stay so unless asked for.
+
+    Raises:
+        Stopped: the handler raised `Signalled`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -71,6 +82,8 @@ def handling(numbers: Iterable[signal.Signals], handler: Any, *, also_ignored: b
     before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
+    except Signalled as error:
+        raise Stopped(str(error)) from None
     finally:
         for number, former in before.items():
             signal.signal(number, former if former is not None else signal.SIG_DFL)
