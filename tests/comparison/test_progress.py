@@ -6,8 +6,9 @@ from comparison_stand_in import STAND_IN
 from rich.console import Console
 
 from wordorder.comparison import compare
-from wordorder.comparison.compare import Display, duration, fraction
+from wordorder.comparison.compare import Display, fraction
 from wordorder.comparison.engines.local import Outcome
+from wordorder.comparison.report.numbers import time_in_words
 from wordorder.comparison.runs import Run
 
 
@@ -69,7 +70,8 @@ def test_nothing_is_printed_without_progress(make_recipe, log, capfd):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (89, "89 s"), (150, "2 min"), (5370, "1 h 30 min"), (7800, "2 h 10 min")]
+    ("seconds", "text"),
+    [(0.4, "0.40 s"), (89, "89 s"), (150, "2.5 min"), (5370, "90 min"), (7800, "2.2 h")],
 )
 def test_durations_are_said_as_a_person_would(seconds, text):
-    assert duration(seconds) == text
+    assert time_in_words(seconds) == text

@@ -247,7 +247,7 @@ def test_every_block_is_in_the_page(results):
         "segment and memory together",
         "64 in the segment + 64 in the memory",
         "128 windows of 64 tokens.",
-        "Planned to fit 60 minutes",
+        "Planned to fit 60 min",
         "arm cope: at 3 times",
         "Merged from earlier comparisons: first (runs/first)",
         "earlier",
@@ -515,7 +515,7 @@ def test_results_of_an_earlier_version_with_equal_time_and_a_plan_are_still_read
         "training time",
         sentence.replace("arm", "model"),
         "training.max_steps",
-        "Planned to fit 60 minutes",
+        "Planned to fit 60 min",
         "runs/second",
     ):
         assert words in page

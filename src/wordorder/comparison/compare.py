@@ -28,6 +28,7 @@ from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.measure import check_probes
 from wordorder.comparison.report.html import write_report
+from wordorder.comparison.report.numbers import time_in_words
 from wordorder.comparison.report.table import place_of
 from wordorder.comparison.results import Record, results_of
 from wordorder.comparison.results_file import MatchedBudget, Results, faults_of
@@ -333,7 +334,7 @@ class Display:
         if not self.show:
             return
         text = result if outcome.status == "finished" else f"FAILED: {outcome.reason}"
-        print_line(f"{run.label}: {text} ({duration(outcome.seconds)}{self._time_left()})", self.console)
+        print_line(f"{run.label}: {text} ({time_in_words(outcome.seconds)}{self._time_left()})", self.console)
 
     def render(self) -> Table:
         """Return the display as a table."""
@@ -356,7 +357,7 @@ class Display:
         here = done - self.done_before
         if here < 0.1 or done >= self.total:
             return ""
-        return f"; about {duration(elapsed / here * (self.total - done))} left"
+        return f"; about {time_in_words(elapsed / here * (self.total - done))} left"
 
 
 def print_line(text: str, console: Console) -> None:
@@ -369,14 +370,6 @@ def fraction(run: Run) -> float:
     steps = run.recipe.training.get("max_steps") or 0
     curve = read_curve(run.folder) if steps > 0 else []
     return min(1.0, float(curve[-1].get("step", 0)) / steps) if curve else 0.0
-
-
-def duration(seconds: float) -> str:
-    """Return a length of time in words: ``42 s``, ``5 min``, ``2 h 10 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def print_changes(budget: MatchedBudget, console: Console) -> None:

@@ -22,7 +22,7 @@ from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report import differences, table
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
 from wordorder.comparison.report.figures import FOLDER, figure_files
-from wordorder.comparison.report.numbers import MISSING, grouped, significant
+from wordorder.comparison.report.numbers import MISSING, grouped, significant, time_in_words
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of
 from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss, Table
@@ -229,7 +229,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         *([("Learning rates", str(len(planned.rates)))] if results.grid else []),
         ("Steps", grouped(row.steps if row else None)),
         ("Batch", " × ".join(str(n) for n in (batch, length) if n) + " tokens" if batch and length else MISSING),
-        ("Training time, all runs", _duration(seconds)),
+        ("Training time, all runs", time_in_words(seconds)),
         ("Date", str(environment.get("started") or "")[:10] or MISSING),
         ("Machine", f"{machine}, {cores} cores" if cores else machine),
         ("Versions", ", ".join(f"{name} {versions[name]}" for name in ("wordorder", "torch") if name in versions)),
@@ -383,14 +383,8 @@ def _amount(value: float | None) -> str:
     return significant(value) if value is not None and abs(value) < 1000 else grouped(value)
 
 
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return MISSING
-    return f"{seconds / 60:,.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
-
-
 CALLED = (
     table.encoding_parameters, grouped, differences.outcome_in_words, table.place_of, probe_table, significant,
-    _amount, _apart, _duration, _in_nats, _looks_back, _mean_at, _p, _signed,
+    time_in_words, _amount, _apart, _in_nats, _looks_back, _mean_at, _p, _signed,
 )  # fmt: skip
 """Functions that the template calls, by their names without the underscore."""

@@ -58,6 +58,16 @@ def grouped(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}"
 
 
+def time_in_words(seconds: float | None) -> str:
+    """Return a length of time: "8.4 s", "52 s", "3.1 min", "14 h"."""
+    if seconds is None:
+        return MISSING
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{significant(seconds / size, 2)} {unit}"
+    return f"{significant(seconds, 2)} s"
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as a list in a sentence: `a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

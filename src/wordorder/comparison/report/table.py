@@ -17,7 +17,7 @@ from rich.table import Table
 from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, quality_of
 from wordorder.comparison.report.differences import against, by_welch, for_table, unit_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
-from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
+from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, time_in_words, with_spread
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
 from wordorder.comparison.runs import Rates
@@ -111,16 +111,6 @@ def _of_arm(
 def _mean(summary: Summary, metric: str, unit: float = 1) -> float | None:
     mean = centre(summary.columns.get(metric), "mean")
     return None if mean is None else mean / unit
-
-
-def time_in_words(seconds: float | None) -> str:
-    """Return a length of time: "8.4 s", "52 s", "3.1 min", "14 h"."""
-    if seconds is None:
-        return MISSING
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{significant(seconds / size, 2)} {unit}"
-    return f"{significant(seconds, 2)} s"
 
 
 def _score(quality: Metric, title: str, statistic: str, *, key: str | None = None) -> Column:
