@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -201,7 +200,8 @@ def _train(shared: tuple[Job, Sequence[Source], str, Path | None], run: Run, beg
     begun.add.remote(run.folder)
     load_again(own)
     # before a signal can raise in it: a library that was imported by half fails in every later run of this process
-    import_module("wordorder.training.runs.fit")
+    import wordorder.training.runs.fit  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
     return job(run)
 
 
