@@ -18,9 +18,9 @@ warning."""
 
 
 class Signalled(KeyboardInterrupt):
-    """What a handler raises to stop at once; `handling` makes `Stopped` of it.
+    """Raised by a signal's handler to stop at once; `handling` makes `Stopped` of it.
 
-    No `Exception`, which a library that is being imported would take for a fault of the import.
+    It is no `Exception`, which a library that is being imported would take for a fault of the import.
     """
 
 
