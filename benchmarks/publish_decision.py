@@ -13,8 +13,7 @@
 from publish_demo import RESULTS, ROOT, put
 
 from wordorder.comparison.decision_table import DecisionTable, Group, make_decision_table
-from wordorder.comparison.quality import METRICS
-from wordorder.comparison.report.decision_table import cell_in_words, in_words, is_claimed, probability_of
+from wordorder.comparison.report.decision_table import cell_rows, in_words, is_claimed, probability_of
 from wordorder.comparison.report.table import markdown_rows
 
 FOLDER = RESULTS / "decision"
@@ -66,17 +65,12 @@ def cells(found: DecisionTable) -> str:
 
 def cells_of(found: DecisionTable, group: Group) -> str:
     """Write the scores at one width; the number of runs stands in the heading, since it is the same in every cell."""
-    sources = {source.task: source for source in found.sources if source.group == group.value}
-    own = {(cell.arm, cell.task): cell for cell in found.cells if cell.group == group.value}
-    (runs,) = {cell.runs for cell in own.values()}
+    (runs,) = {cell.runs for cell in found.cells if cell.group == group.value}
+    (_, *columns), rows = cell_rows(found, group)
     heads = [f"Width {group.value}, {runs} seeds"]
-    heads += [f"{TITLES[task]}: {METRICS[sources[task].metric].name}" for task in group.tasks]
-    rows: list[list[str]] = []
-    for score in group.arms:
-        words = [cell_in_words(own[score.arm, task], sources[task]) for task in group.tasks]
-        rows.append(
-            [score.arm, *(said.replace(f" n {runs}", "").replace(" ↓", "↓").replace(" *", "*") for said in words)]
-        )
+    for task, column in zip(group.tasks, columns, strict=True):
+        heads.append(column.replace(task, TITLES[task], 1))
+    rows = [[cell.replace(f" n {runs}", "").replace(" ↓", "↓").replace(" *", "*") for cell in row] for row in rows]
     return markdown_rows(heads, rows)
 
 

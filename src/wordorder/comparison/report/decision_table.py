@@ -146,7 +146,7 @@ def markdown_decision_table(table: DecisionTable) -> str:
     for group in table.groups:
         if table.group_by:
             blocks.append(f"## {escaped(f'{table.group_by} {group.value}')}")
-        blocks.append(markdown_rows(*_cell_rows(table, group)))
+        blocks.append(markdown_rows(*cell_rows(table, group)))
     blocks.append(escaped(_caption_of_cells(table)))
     rows = [[source.task, source.group or MISSING, source.normalised, source.path] for source in table.sources]
     heads = ["Task", table.group_by or "Group", "Scale of the interquartile mean", "File"]
@@ -166,7 +166,8 @@ def _caption(table: DecisionTable) -> str:
     )
 
 
-def _cell_rows(table: DecisionTable, group: Group) -> tuple[list[str], list[list[str]]]:
+def cell_rows(table: DecisionTable, group: Group) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of the scores of a group, best mean rank first."""
     sources = {source.task: source for source in table.sources if source.group == group.value}
     cells = {(cell.arm, cell.task): cell for cell in table.cells if cell.group == group.value}
     heads = ["Model"]
