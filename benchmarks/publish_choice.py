@@ -43,6 +43,12 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ),
     ("a classifier without attention, by word order", "order-binding", 1, "complex-order.md#measured-results"),
     (
+        "a decoder that reads in segments (memory)",
+        "memory-brackets",
+        1,
+        "comparisons.md#brackets-opened-in-an-earlier-segment",
+    ),
+    (
         "sequence to sequence, longer outputs than in training",
         "compare-translation",
         1,
@@ -77,6 +83,8 @@ def time_of(encoding: str, network: str = "encoder") -> float | None:
 def times_of(results: Results) -> dict[str, float]:
     """Return the times of a training step by model, where they were measured."""
     network = "decoder" if results.recipe.model.get("network") == "decoder" else "encoder"
+    if len({arm.encoding for arm in results.arms}) == 1:  # memories differ, whose times are not these
+        return {}
     found = {arm.name: time_of(str(arm.encoding), network) for arm in results.arms}
     return {name: time for name, time in found.items() if time is not None}
 
