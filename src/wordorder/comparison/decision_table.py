@@ -337,8 +337,9 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
         centre = low = high = None
         if known:
             size = (paired_median if results.statistic == "median" else paired_mean)(known, CONFIDENCE)
-            best = math.inf if quality.perfect is None else quality.perfect  # Student's t knows no bound
-            ends = [None if end is None else min(_score(end, quality), best) for end in (size.low, size.high)]
+            ends = [None if end is None else _score(end, quality) for end in (size.low, size.high)]
+            if quality.perfect is not None:  # Student's t knows no bounds
+                ends = [None if end is None else max(quality.lowest, min(end, quality.perfect)) for end in ends]
             if not quality.higher_is_better:
                 ends.reverse()
             centre, low, high = _score(size.difference, quality), *ends

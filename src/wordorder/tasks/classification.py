@@ -46,6 +46,7 @@ class Classification(LabelledTask):
             meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
             higher_is_better=True,
             perfect=1.0,
+            lowest=-1.0,
         ),
     )
     headline = ACCURACY

@@ -20,6 +20,8 @@ class Metric:
     perfect: float | None = None
     """Score of a perfect model: where several tasks are averaged, it becomes 1 and 0 stays 0, and a margin of 0.01 is
     this share of it. None: it has none."""
+    lowest: float = 0.0
+    """Lowest score of a metric that has a perfect one: no interval goes beyond the two."""
     of_translations: bool = False
     """True if it is measured while training only with `predict_with_generate`."""
 
@@ -34,6 +36,7 @@ ANSWERS = Metric(
     name="exact match",
     meaning="share of the {split} split's answers that are right from beginning to end (higher is better)",
     higher_is_better=True,
+    perfect=1.0,
 )
 ACCURACY = Metric(
     key="accuracy",

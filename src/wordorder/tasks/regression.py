@@ -22,6 +22,7 @@ PEARSON = Metric(
     meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
     higher_is_better=True,
     perfect=1.0,
+    lowest=-1.0,
 )
 SPEARMAN = Metric(
     key="spearmanr",
@@ -29,6 +30,7 @@ SPEARMAN = Metric(
     meaning="of the ranks of labels and predictions on the {split} split, -1 to 1 (higher is better)",
     higher_is_better=True,
     perfect=1.0,
+    lowest=-1.0,
 )
 
 _MOST_SHOWN = 5
