@@ -23,6 +23,8 @@ NEAR = {"perplexity": 0.1, "share": 0.02}
 """Largest distance from the best of a model that is recommended beside it: a share of a perplexity, or points."""
 HOLDS = 1.2
 """Largest growth of the perplexity on longer texts at which an encoding is said to hold."""
+LEAST_SCORE = 0.1
+"""Score below which no model has solved a task, so that none is recommended."""
 SLOWER = 0.05
 """Share by which a training step is longer from which on the page warns."""
 

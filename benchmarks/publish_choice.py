@@ -10,6 +10,7 @@ from typing import Any
 
 from choice_rules import (
     HOLDS,
+    LEAST_SCORE,
     SLOWER,
     Standing,
     beats_control,
@@ -36,32 +37,28 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
     ("a short-text classifier", "decision/questions_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
     (
-        "a classifier by relative position, longer texts",
+        "a classifier by a position from the end, longer texts",
         "decision/n_back_64",
         1,
         "comparisons.md#several-tasks-tuned-for-every-model",
     ),
-    ("a classifier without attention, by word order", "order-binding", 1, "complex-order.md#measured-results"),
+    ("a bag of words where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
     (
-        "a decoder that reads in segments (memory)",
+        "a decoder whose answers stand in earlier segments",
         "memory-brackets",
         1,
         "comparisons.md#brackets-opened-in-an-earlier-segment",
-    ),
-    (
-        "sequence to sequence, longer outputs than in training",
-        "compare-translation",
-        1,
-        "comparisons.md#commands-longer-than-in-training",
     ),
 )
 """Training situation, results file, length of its texts relative to training, and its section."""
 
 WITHOUT: dict[str, tuple[str, str]] = {
-    "compare-memory": ("Memory, letters", "comparisons.md"),
+    "decision/even_pairs_64": ("Even pairs, longer texts", "comparisons.md"),
+    "compare-classification": ("Short texts, equal parameters", "comparisons.md"),
+    "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
+    "compare-memory": ("Memory, letters at equal FLOPs", "comparisons.md"),
     "memory-wikitext": ("Memory, words", "language-models.md"),
     "compare-documents": ("Memory, long reviews", "comparisons.md"),
-    "century": ("Dating a speech", "results.md"),
     "pretraining": ("Masked words", "results.md"),
     "translation": ("Translation", "translation.md"),
 }
@@ -115,6 +112,8 @@ def beware(results: Results, found: Standing, times: float) -> str:
         grows = [f"`{name}` {ratio:.1f}×" for name, ratio in growth(results).items() if name in named and ratio > HOLDS]
         xs, _ = lengths(results)
         said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
+    rates = {arm.name: arm.encoding_learning_rate for arm in results.arms}
+    said += [f"`{name}`: {rate:g} times the learning rate" for name in named if (rate := rates[name] or 1) != 1]
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
     return "; ".join(said)
@@ -127,7 +126,7 @@ def decision_table() -> str:
         results = results_of(file)
         found = standing_of(results, times)
         assert found is not None, f"{file}: fewer than three seeds"
-        take, why, care = listed((found.best, *found.beside), "or"), because(results, found, times), ""
+        take, why, care = taken(results, found), because(results, found, times), ""
         if beats_control(results, found):
             care = beware(results, found, times)
         else:
@@ -137,6 +136,15 @@ def decision_table() -> str:
     return "\n".join([*lines, "", "No recommendation:", "", *map(without_recommendation, WITHOUT)])
 
 
+def taken(results: Results, found: Standing) -> str:
+    """Name what to take: encodings, or the setting where all models have one encoding and memories differ."""
+    names = (found.best, *found.beside)
+    if len({arm.encoding for arm in results.arms}) == 1:
+        memories = {arm.name: arm.overrides.get("model.memory") for arm in results.arms}
+        names = [f'memory="{memories[name]}"' for name in names]
+    return listed(names, "or")
+
+
 def without_recommendation(file: str) -> str:
     """Say why a results file gives no recommendation."""
     title, page = WITHOUT[file]
@@ -144,9 +152,14 @@ def without_recommendation(file: str) -> str:
     found, (of, count) = standing_of(results), repeats(results)
     if found is None:
         why = f"{count} {of}{'s' * (count > 1)} per model, too few to test"
+    elif not found.perplexity and found.means[found.best] < LEAST_SCORE:
+        why = f"`{found.best}` is best, but right in only {found.means[found.best]:.1%}"
     else:
         assert not beats_control(results, found), f"{file} has a recommendation now; give it a row"
-        why = f"no model is significantly better than `{control_of(results)}`"
+        control = control_of(results)
+        worse = [name for name, sure in found.significant.items() if sure and found.best == control]
+        why = f"no model is significantly better than `{control}`"
+        why += f", and {listed(worse)} {'are' if len(worse) > 1 else 'is'} significantly worse" if worse else ""
     return f"- [{title}]({page}): {why}."
 
 

@@ -9,7 +9,6 @@ to the committed JSON. `python benchmarks/publish_demo.py benchmarks/results/NAM
 committed file. The same for other comparisons by name:
 
     python benchmarks/publish_demo.py runs/demo_long --name demo-long
-    python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/order_binding --name order-binding
     python benchmarks/publish_demo.py runs/complex_order_rates --name complex-order-rates
     python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
@@ -65,7 +64,6 @@ SHOWN = {
     "compare_translation": ("quality", "outcome", "bleu"),
     "compare_documents": ("quality", "outcome", "flops_per_token"),
     "compare_memory": ("quality", "outcome"),
-    "century": ("quality",),
     "memory_published": ("quality", "outcome", "flops_per_token"),  # the recipe memory_wikitext, under its old name
     "memory_brackets": ("quality", "outcome", "perplexity", "flops_per_token", "learning_rate"),
     "order_binding": ("quality", "outcome", "parameters"),
