@@ -31,7 +31,7 @@ def test_a_file_is_written_again_as_it_was_read(name, content):
 
 
 def test_every_committed_comparison_is_read():
-    assert len(dict(committed())) == 26
+    assert len(dict(committed())) == 27
 
 
 def test_all_faults_are_said_at_once_each_with_its_place():
