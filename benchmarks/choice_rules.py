@@ -111,9 +111,19 @@ def control_of(results: Results) -> str:
     return "none" if "none" in names else str(baseline_of(results))
 
 
+def is_solved(found: Standing) -> bool:
+    """Tell whether the best model's score is high enough to recommend it; any perplexity is."""
+    return found.perplexity or found.means[found.best] >= LEAST_SCORE
+
+
+def differ_in_memory(results: Results) -> bool:
+    """Tell whether all models have one encoding, so that a row is about memories."""
+    return len({arm.encoding for arm in results.arms}) == 1
+
+
 def beats_control(results: Results, found: Standing) -> bool:
-    """Tell whether the best model is significantly better than the control."""
-    return found.significant.get(control_of(results), False)
+    """Tell whether the best model solves the task, and is significantly better than the control."""
+    return is_solved(found) and found.significant.get(control_of(results), False)
 
 
 def lengths(results: Results) -> tuple[tuple[float, ...], dict[str, list[float | None]]]:

@@ -10,12 +10,13 @@ from typing import Any
 
 from choice_rules import (
     HOLDS,
-    LEAST_SCORE,
     SLOWER,
     Standing,
     beats_control,
     control_of,
+    differ_in_memory,
     growth,
+    is_solved,
     lengths,
     listed,
     standing_of,
@@ -80,7 +81,7 @@ def time_of(encoding: str, network: str = "encoder") -> float | None:
 def times_of(results: Results) -> dict[str, float]:
     """Return the times of a training step by model, where they were measured."""
     network = "decoder" if results.recipe.model.get("network") == "decoder" else "encoder"
-    if len({arm.encoding for arm in results.arms}) == 1:  # memories differ, whose times are not these
+    if differ_in_memory(results):  # their times are not those of the encoding
         return {}
     found = {arm.name: time_of(str(arm.encoding), network) for arm in results.arms}
     return {name: time for name, time in found.items() if time is not None}
@@ -113,7 +114,11 @@ def beware(results: Results, found: Standing, times: float) -> str:
         xs, _ = lengths(results)
         said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
     rates = {arm.name: arm.encoding_learning_rate for arm in results.arms}
-    said += [f"`{name}`: {rate:g} times the learning rate" for name in named if (rate := rates[name] or 1) != 1]
+    said += [
+        f"`{name}`: {rate:g} times the learning rate for its parameters"
+        for name in named
+        if (rate := rates[name] or 1) != 1
+    ]
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
     return "; ".join(said)
@@ -139,7 +144,7 @@ def decision_table() -> str:
 def taken(results: Results, found: Standing) -> str:
     """Name what to take: encodings, or the setting where all models have one encoding and memories differ."""
     names = (found.best, *found.beside)
-    if len({arm.encoding for arm in results.arms}) == 1:
+    if differ_in_memory(results):
         memories = {arm.name: arm.overrides.get("model.memory") for arm in results.arms}
         names = [f'memory="{memories[name]}"' for name in names]
     return listed(names, "or")
@@ -152,7 +157,7 @@ def without_recommendation(file: str) -> str:
     found, (of, count) = standing_of(results), repeats(results)
     if found is None:
         why = f"{count} {of}{'s' * (count > 1)} per model, too few to test"
-    elif not found.perplexity and found.means[found.best] < LEAST_SCORE:
+    elif not is_solved(found):
         why = f"`{found.best}` is best, but right in only {found.means[found.best]:.1%}"
     else:
         assert not beats_control(results, found), f"{file} has a recommendation now; give it a row"
