@@ -197,8 +197,8 @@ def test_a_disk_that_is_full_at_the_very_end_is_one_line(make_recipe, log, monke
 
 
 def test_a_run_on_other_batches_is_refused_before_a_table_shows_it(make_recipe, log, tmp_path):
-    def train(recipe, folder, seed):
-        STAND_IN.train(recipe, folder, seed)
+    def train(recipe, folder, seed, **options):
+        STAND_IN.train(recipe, folder, seed, **options)
         metrics = json.loads((folder / "metrics.json").read_text())
         fed = "other" if (folder.parent.name, seed) == ("rope", 1) else f"batches of seed {seed}"
         (folder / "metrics.json").write_text(json.dumps({**metrics, "batches": {"6": fed}}))
@@ -226,7 +226,11 @@ def test_tuning_gives_each_arm_the_rate_with_the_best_validation_loss(make_recip
     assert len(results["tuning"]) == 9
     assert [arm["learning_rate"] for arm in results["arms"]] == [0.002] * 3
     assert [row["learning_rate"] for row in results["rows"]] == [0.002] * 3
-    assert (tmp_path / "out" / "rope" / "tune-0.01" / "metrics.json").is_file()
+    trial, counted = (
+        json.loads((tmp_path / "out" / "rope" / name / "metrics.json").read_text()) for name in ("tune-0.01", "seed-3")
+    )
+    assert "test" not in trial  # a rate is chosen without a look at it
+    assert "test" in counted
     assert [best for _, best in rates_tried(parse_results(results)).rows[1].cells] == [False, True, False]
     for arm in results["arms"]:  # what the arms were given counts, not what the trials would say now
         arm["learning_rate"] = 0.01

@@ -55,6 +55,9 @@ def test_a_worker_gives_what_this_process_gives(make_recipe, tmp_path):
         (row["loss"], row["curve"]) for row in together["rows"]
     ]
     assert together["environment"]["threads"] == 1
+    trial = json.loads((tmp_path / "2" / "tupe-a" / "tune-0.004" / "metrics.json").read_text())
+    assert trial.keys() >= {"validation"}
+    assert "test" not in trial
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from wordorder.data import DataConfig, EpochOrder, LengthGroupedEpochOrder, TokenizerConfig, prepare
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
 
 WORDS = "the state of our union is strong and we thank all people for their work today".split()
 
@@ -144,6 +145,16 @@ def test_training_masks_follow_the_run_and_evaluation_masks_do_not(corpus, cache
         assert all(same(a[(0, i)], b[(7, i)]) for i in range(len(a)))
     reseeded = load(corpus, cache, seed=1, **{"mask_probability": 0.3})
     assert not all(same(one.test[i], reseeded.test[i]) for i in range(len(one.test)))
+
+
+def test_data_of_another_seed_are_those_that_are_prepared_for_it(corpus, cache):
+    fresh, first = load(corpus, cache, seed=2), load(corpus, cache, seed=1)
+    changed = TASKS["masked-lm"].with_seed(first, 2)
+    keys = [(epoch, i) for epoch in range(2) for i in range(20)]
+    assert all(same(fresh.train[key], changed.train[key]) for key in keys)
+    assert not all(same(first.train[key], changed.train[key]) for key in keys)
+    assert changed.validation is first.validation
+    assert changed.statistics == fresh.statistics
 
 
 def test_labels_are_the_original_tokens(corpus, cache):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,24 +36,34 @@ class _Wanted:
 
 def prepare(recipe: Recipe, seed: int) -> PreparedData:
     """Return the prepared data of a recipe for the batches of one seed."""
-    tokenizer = recipe.tokenizer
+    from wordorder.tasks import TASKS
+
+    data, tokenizer = recipe.data, recipe.tokenizer
     tokens = tokenizer_content(tokenizer.path) if tokenizer.kind == "existing" else repr(tokenizer)
-    return _prepared(_Wanted(data=recipe.data, seed=seed, tokens=tokens, tokenizer=tokenizer))
+    if data.streaming:  # the order of its files depends on the seed
+        return _prepared(_Wanted(data=data, seed=seed, tokens=tokens, tokenizer=tokenizer))
+    read = _prepared(_Wanted(data=data, seed=0, tokens=tokens, tokenizer=tokenizer))
+    return TASKS[data.task].with_seed(read, seed)
 
 
 @lru_cache(maxsize=2)
 def _prepared(wanted: _Wanted) -> PreparedData:
-    # Kept because arms of one seed follow each other and share it; keyed by everything that it depends on.
+    # Kept because the runs of a comparison follow each other and share it; keyed by everything that it depends on.
     from wordorder.data import prepare as prepare_data
 
     return prepare_data(wanted.data, wanted.tokenizer, seed=wanted.seed)
 
 
-def train(recipe: Recipe, folder: Path, seed: int) -> None:
-    """Train one run, resumed from its newest checkpoint if there is one; the result is its files in the folder."""
+def train(recipe: Recipe, folder: Path, seed: int, *, test: bool = True) -> None:
+    """Train one run, resumed from its newest checkpoint if there is one; the result is its files in the folder.
+
+    Without `test` it is scored on the validation split alone.
+    """
     from wordorder.training import run
 
-    run(recipe, output_dir=folder, resume=True, progress=_ADVICE, prepared=prepare(recipe, seed), seed=seed)
+    prepared = prepare(recipe, seed)
+    prepared = prepared if test else replace(prepared, test=None)
+    run(recipe, output_dir=folder, resume=True, progress=_ADVICE, prepared=prepared, seed=seed)
 
 
 def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
@@ -116,7 +126,7 @@ class Pipeline:
     """Functions that a comparison calls; each at module level, because worker processes import it by name."""
 
     prepare: Callable[[Recipe, int], PreparedData] = prepare
-    train: Callable[[Recipe, Path, int], None] = train
+    train: Callable[..., None] = train
     encoding_parameters: Callable[[Recipe, int], int] = encoding_parameters
     cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
     correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation

@@ -215,6 +215,10 @@ class Task(ABC):
             BadInput: the texts are too short, or labels are wrong.
         """
 
+    def with_seed(self, prepared: "PreparedData", seed: int) -> "PreparedData":
+        """Return what `prepare` returns for the same texts and a run of another seed; streamed texts aside."""
+        return prepared
+
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
         """Return an empty tally of this task's scores on the data sets `examples`, its sums on a device.
 

@@ -2,6 +2,8 @@
 
 from abc import ABC
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +84,12 @@ class MaskedLanguageExamples(SegmentExamples):
         ids_BN, present_BN = self.segments.rows(index_B, padding=self.padding)
         epoch_B = epoch_B * 0 if self.fixed else epoch_B
         return self.masking.examples(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
+
+    def with_seed(self, seed: int) -> Self:
+        """Return the same segments with the masks of another seed."""
+        found = copy(self)
+        found.seed = seed
+        return found
 
 
 class LabelledExamples(SegmentExamples):
