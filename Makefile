@@ -12,7 +12,7 @@ READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow-test check format lint types docs bench gpu pages soak fuzz release-check clean distclean
+.PHONY: help demo test slow-test check format lint types docs bench evidence gpu pages soak fuzz release-check clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -71,12 +71,12 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/complex-embedding.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/complex-layers.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory-step.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/transformers.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/streaming.json
+	$(MAKE) --no-print-directory pages
+
+evidence: $(READY)  ## train the comparisons that the pages show and that have no results yet; hours
+	$(BIN)/python benchmarks/evidence.py
 	$(MAKE) --no-print-directory pages
 
 # No .venv is made: a machine with a GPU may have no network, and its own torch is the one that fits it.

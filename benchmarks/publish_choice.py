@@ -6,6 +6,7 @@ The prose of the page stays; what is between its markers is made anew, by the ru
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from choice_rules import (
@@ -32,7 +33,8 @@ from wordorder.encodings import CATALOG
 PAGE = ROOT / "docs" / "choose.md"
 
 SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
-    ("an encoder, masked LM", "demo-long", 1, "results.md#masked-letters"),
+    ("an encoder, masked LM", "decision/masked_letters_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
+    ("the same, trained longer", "demo-long", 1, "results.md#masked-letters"),
     ("an encoder that reads longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
     ("a decoder, causal LM", "compare-clm", 1, "comparisons.md#causal-letters-equal-flops"),
     ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
@@ -89,9 +91,26 @@ def times_of(results: Results) -> dict[str, float]:
 
 def because(results: Results, found: Standing, times: float) -> str:
     """Say what the best model reached, and how far it is from the control."""
-    quality, control = quality_of(results), control_of(results)
     steps = max(row.steps for row in results.rows if row.steps)
     of, count = repeats(results)
+    return f"{reached(results, found, times)} ({steps:,} steps, {count} {of}s)"
+
+
+def wider(file: str, best: str) -> str:
+    """Say what the best model reached at twice the width, where the comparison was trained at both."""
+    if not file.endswith("_64") or not (RESULTS / f"{file[:-2]}128.json").is_file():
+        return ""
+    results = results_of(f"{file[:-2]}128")
+    found = standing_of(results)
+    assert found is not None, f"{file} has fewer than three seeds at width 128"
+    ahead = "" if best in (found.best, *found.beside) else f"; `{found.best}` is best there"
+    of, count = repeats(results)
+    return f"; width 128: {reached(results, replace(found, best=best), 1)} ({count} {of}s){ahead}"
+
+
+def reached(results: Results, found: Standing, times: float) -> str:
+    """Write the score of a model, on texts of so many times the length, beside that of the control."""
+    quality, control = quality_of(results), control_of(results)
     if found.perplexity:
         score = f"perplexity {significant(found.means[found.best], 3)}"
         than = 1 - found.means[found.best] / found.means[control] if control in found.means else None
@@ -100,7 +119,7 @@ def because(results: Results, found: Standing, times: float) -> str:
         score = f"{quality.name} {found.means[found.best]:.1%}"
         gap = f", `{control}` {found.means[control]:.1%}" if control in found.means else ""
     length = f" at {times:g}× the length" if times != 1 else ""
-    return f"{score}{length}{gap} ({steps:,} steps, {count} {of}s)"
+    return f"{score}{length}{gap}"
 
 
 def beware(results: Results, found: Standing, times: float) -> str:
@@ -113,12 +132,9 @@ def beware(results: Results, found: Standing, times: float) -> str:
         grows = [f"`{name}` {ratio:.1f}×" for name, ratio in growth(results).items() if name in named and ratio > HOLDS]
         xs, _ = lengths(results)
         said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
-    rates = {arm.name: arm.encoding_learning_rate for arm in results.arms}
-    said += [
-        f"`{name}`: {rate:g} times the learning rate for its parameters"
-        for name in named
-        if (rate := rates[name] or 1) != 1
-    ]
+    rates = {arm.name: arm.encoding_learning_rate or 1 for arm in results.arms}
+    own = [f"`{name}` {rates[name]:g}×" for name in named if rates[name] != 1]
+    said += [f"learning rate of its own parameters: {', '.join(own)}"] if own else []
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
     return "; ".join(said)
@@ -131,7 +147,7 @@ def decision_table() -> str:
         results = results_of(file)
         found = standing_of(results, times)
         assert found is not None, f"{file}: fewer than three seeds"
-        take, why, care = taken(results, found), because(results, found, times), ""
+        take, why, care = taken(results, found), because(results, found, times) + wider(file, found.best), ""
         if beats_control(results, found):
             care = beware(results, found, times)
         else:

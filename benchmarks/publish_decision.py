@@ -1,10 +1,6 @@
 """Put the decision table, several tasks at two widths, into docs/choose.md and docs/comparisons.md.
 
-    wordorder compare decision/n_back        # and the other recipes of decision/
-    python benchmarks/publish_demo.py runs/n_back --name decision/n_back_64
-    python benchmarks/wider.py benchmarks/results/decision/n_back_64.json --width 128 --seeds 3 --out n_back.toml
-    wordorder compare n_back.toml --output-dir runs/n_back_128
-    python benchmarks/publish_demo.py runs/n_back_128 --name decision/n_back_128
+    python benchmarks/evidence.py decision/n_back_64 decision/n_back_128    # and the other tasks
     python benchmarks/publish_decision.py
 
 `wordorder aggregate benchmarks/results/decision/*.json --group-by model.hidden_size` prints the same numbers.

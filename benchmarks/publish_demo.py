@@ -6,19 +6,12 @@
 writes `benchmarks/results/demo.json` (results.json without the maps, which make it large), the table in README.md and
 docs/results.md between their markers, and the figures that docs/results.md shows. A test holds README.md and the docs
 to the committed JSON. `python benchmarks/publish_demo.py benchmarks/results/NAME.json` writes the pages anew from a
-committed file. The same for other comparisons by name:
+committed file:
 
-    python benchmarks/publish_demo.py runs/demo_long --name demo-long
-    python benchmarks/publish_demo.py runs/order_binding --name order-binding
-    python benchmarks/publish_demo.py runs/complex_order_rates --name complex-order-rates
-    python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
-    python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
-    python benchmarks/publish_demo.py runs/translation --name translation
     python benchmarks/publish_demo.py benchmarks/results/demo.json        # table and figures again, from the JSON
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
-    python benchmarks/publish_demo.py benchmarks/results/attention.json
-    python benchmarks/publish_demo.py runs/memory_wikitext --name memory-wikitext
-    python benchmarks/publish_demo.py runs/compare_mlm --name compare-mlm   # and the others of docs/comparisons.md
+
+`evidence.py` lists the other comparisons, and trains and publishes them.
 """
 
 import argparse

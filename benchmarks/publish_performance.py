@@ -178,8 +178,10 @@ def kind_of(name: str, row: dict[str, Any]) -> str:
 
 
 def names_of(page: str) -> list[str]:
-    """Return the names of the files whose tables the page holds."""
-    return [name for name in re.findall(r"<!-- ([a-z-]+)-table -->", page) if name not in ("headlines", "machines")]
+    """Return the names of the files of which the page has a table or a figure."""
+    found = re.findall(r"<!-- ([a-z-]+)-table -->|performance_([a-z-]+)\.svg", page)
+    names = dict.fromkeys(table or figure for table, figure in found)
+    return [name for name in names if name not in ("headlines", "machines", "length")]
 
 
 def page_of(text: str) -> str:

@@ -1,11 +1,7 @@
 """Put the study of the learning rate of complex-order's frequencies into docs/classification.md.
 
-    wordorder compare complex_order_rates
-    python benchmarks/publish_demo.py runs/complex_order_rates --name complex-order-rates
-    wordorder compare complex_order_rates --set data.source=sst2-sentences --set training.num_train_epochs=5 \\
-        --set training.output_dir=runs/sst2
-    python benchmarks/publish_demo.py runs/sst2 --name complex-order-rates-sst2
-    python benchmarks/publish_rates.py
+python benchmarks/evidence.py complex-order-rates complex-order-rates-sst2
+python benchmarks/publish_rates.py
 """
 
 from statistics import fmean

@@ -5,12 +5,8 @@ from typing import Any
 
 NOTICED = 1.05
 """Ratio of a training step above which an encoding has a row."""
-IN_FIGURES_ONLY = {
-    *("frequency by word", "amplitude by channel", "amplitude by word", "with phases", "with damping"),
-    *("frequency by channel, compiled", "complex-order, row-wise", "x-transformers, no position (flash)"),
-    *("stacked, gauss", "pair, block", "stacked, block", "pair, outer", "stacked, outer"),
-}
-"""Candidates that tables leave out: variants of one that is there."""
+IN_FIGURES_ONLY = {"x-transformers, no position (flash)"}
+"""Candidates that tables leave out."""
 
 
 def speed_table(results: dict[str, Any]) -> str:
@@ -58,27 +54,18 @@ def encodings_of(results: dict[str, Any]) -> str:
 
 
 def sections_of(results: dict[str, Any]) -> str:
-    """Return a table for neighbouring sections that time the same candidates, a line for a section of its own."""
+    """Return a table for neighbouring sections that time the same candidates."""
     tables: list[str] = []
     for names, group in groupby(results["sections"].items(), key=lambda section: tuple(section[1])):
         sections: dict[str, dict[str, Any]] = dict(group)
         if all("seconds" in row for rows in sections.values() for row in rows.values()):
             tables += [lengths_of(title, rows) for title, rows in sections.items()]
             continue
-        if len(sections) == 1:
-            tables += [line_of(title, rows) for title, rows in sections.items()]
-            continue
         shared, titles = without_shared_parts(list(sections))
         cells = zip(*([f"{row['ratio']:.2f}" for row in rows.values()] for rows in sections.values()), strict=True)
         rows = [[name, *row] for name, row in zip(names, cells, strict=True) if name not in IN_FIGURES_ONLY]
         tables.append(table([shared, *titles], rows))
     return "\n\n".join(tables)
-
-
-def line_of(title: str, rows: dict[str, Any]) -> str:
-    """Return the ratios of one section in a line."""
-    said = ", ".join(f"`{name}` {row['ratio']:.2f}" for name, row in rows.items() if name not in IN_FIGURES_ONLY)
-    return f"{title[0].upper()}{title[1:]}: {said}."
 
 
 def without_shared_parts(titles: list[str]) -> tuple[str, list[str]]:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import re
 from pathlib import Path
 from types import ModuleType
@@ -156,7 +157,8 @@ def test_headlines_hold_the_ratios_of_their_files_and_name_what_is_compiled(scri
 
 def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
     tables = script("speed_tables")
-    times = {"plain": {"ratio": 1.0}, "ours": {"ratio": 1.254}, "pair, block": {"ratio": 9.0}}
+    (left_out,) = tables.IN_FIGURES_ONLY
+    times = {"plain": {"ratio": 1.0}, "ours": {"ratio": 1.254}, left_out: {"ratio": 9.0}}
     found = tables.speed_table({"sections": {"step, 2 x 8, float32": times, "step, 2 x 9, float32": times}})
     assert found.splitlines() == [
         "| Step, float32 | 2 x 8 | 2 x 9 |",
@@ -164,8 +166,6 @@ def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
         "| plain | 1.00 | 1.00 |",
         "| ours | 1.25 | 1.25 |",
     ]
-    alone = tables.speed_table({"sections": {"step, 2 x 8": times}})
-    assert alone == "Step, 2 x 8: `plain` 1.00, `ours` 1.25."
     networks = {"encoder": {"none": {"ratio": 1.0}}, "decoder": {"none": {"ratio": 1.0}, "cope": {"ratio": 1.2}}}
     encodings = tables.speed_table({"settings": {}, "networks": networks, "limit": "none"})
     assert "| cope | not defined | 1.20 |" in encodings
@@ -313,3 +313,35 @@ def test_a_finished_comparison_at_another_width_keeps_its_rates_by_the_width(scr
     assert recipe.compare.tune == ()
     for arm, before in zip(recipe.compare.arms, results.arms, strict=True):
         assert recipe.for_arm(arm).training["learning_rate"] == pytest.approx(before.learning_rate / 2)
+
+
+def test_the_share_of_steps_is_a_geometric_mean_over_seeds(script):
+    """The baseline is at its lowest loss, 1.0, after 100 steps; the other one after 25 and after 50."""
+    publish = script("publish_scales")
+    own = publish.shares(parse_results(with_curves({"slow": [100, 100, 100], "fast": [25, 50, 50]})))
+    assert own == {"fast": [0.25, 0.5, 0.5]}
+    assert publish.in_words([0.25, 0.5, 0.5]) == "40% [15%, 107%]"  # exp(-4 log(2) / 3 +- 4.303 log(2) / 3)
+    assert publish.in_words([0.5, math.inf]) == "never in 1 of 2 seeds"
+
+
+def with_curves(steps: dict[str, list[int]]):
+    """A results file of curves that fall from 2.0 to 1.0 within so many steps, and stay there."""
+    found = comparison(3, dict.fromkeys(steps, 4.0))
+    for row in found["rows"]:
+        row["curve"] = [[0, 2.0], [steps[row["arm"]][row["seed"]], 1.0], [200, 1.0]]
+    return {**found, "baseline": "slow"}
+
+
+def test_every_published_comparison_can_be_run_again_by_its_name(script):
+    from wordorder.training.recipe.packaged import packaged_recipes
+
+    known = {entry.name: entry for entry in script("evidence").ALL}
+    results = script("publish_demo").RESULTS
+    files = {
+        str(p.relative_to(results).with_suffix("")): json.loads(p.read_text("utf-8")) for p in results.rglob("*.json")
+    }
+    assert {name for name, file in files.items() if isinstance(file, dict) and "planned" in file} <= known.keys()
+    for entry in known.values():
+        recipe = f"decision/{entry.recipe}" if entry.wider else entry.recipe
+        assert recipe in packaged_recipes(), entry.name
+        assert entry.wider is None or entry.wider in known
