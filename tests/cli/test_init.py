@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from wordorder.cli.app import app
 from wordorder.comparison import read_results
 from wordorder.tasks.catalog import CLASSES
+from wordorder.training.recipe.recipe import read_recipe
 
 WORDS = ["the", "people", "of", "these", "united", "states", "went", "home", "again", "today"]
 
@@ -92,6 +93,20 @@ def test_the_recipe_trains(task):
 def test_translation_may_have_two_files():
     call("init", "--data", "a.en", "--target", "a.de", "--task", "translation")
     assert json.loads(call("compare", "recipe.toml", "--dry-run", "--json"))["data"]["target_source"] == "a.de"
+
+
+def test_encodings_are_picked_by_name():
+    names = ["--encoding", "RoPE", "--encoding", "learned+t5", "--encoding", "rope*1,none"]
+    call("init", "--data", "texts", "--task", "masked-lm", "--out", "mine.toml", *names)
+    arms = read_recipe(Path("mine.toml")).compare.arms
+    assert [(arm.name, arm.overrides["model.encoding"]) for arm in arms] == [
+        ("RoPE", "rope"),
+        ("learned+t5", "learned+t5"),
+        ("rope-1-none", "rope*1,none"),
+    ]
+    said = call("init", "--data", "texts", "--task", "masked-lm", "--out", "no.toml", "--encoding", "alibbi", code=2)
+    assert "alibi" in said
+    assert not Path("no.toml").exists()
 
 
 def test_sizes_follow_the_amount_of_text(folder):

@@ -22,21 +22,27 @@ def init(
     target: Annotated[
         str | None, typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.")
     ] = None,
+    encoding: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="An encoding to compare; may be repeated. Without it: four usual ones."),
+    ] = None,
 ) -> None:
     """Write a recipe for your own data.
 
-    It compares four encodings, in sizes that fit the amount of text, with a comment for each key.
+    It compares encodings, in sizes that fit the amount of text, with a comment for each key.
 
     Example: **wordorder init --data 'texts/*.txt' --task masked-lm --out mine.toml**
 
     Texts with classes: **wordorder init --data reviews.csv --task classification**, with columns text and label.
+
+    Encodings by name: **wordorder init --data texts --task causal-lm --encoding rope --encoding alibi**
     """
     from wordorder.tasks import TASKS
     from wordorder.training.recipe.starter import write_starter
 
     if task not in TASKS:
         raise BadInput(unknown_choice("--task", task, TASKS))
-    written = write_starter(data, task, out, translations=target)
+    written = write_starter(data, task, out, translations=target, encodings=encoding or ())
     print_text(f"Written: {written}")
     named = quote(str(written))
     print_text(f"Check it: wordorder compare {named} --dry-run")

@@ -1,6 +1,8 @@
 """Write a first recipe for somebody's own data: sizes by the amount of text, a few arms, a comment for each key."""
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -46,8 +48,10 @@ _ARMS = {
 }
 
 
-def write_starter(data: str, task: str, target: Path, *, translations: str | None = None) -> Path:
-    """Write a recipe that compares four encodings on a source, and check it.
+def write_starter(
+    data: str, task: str, target: Path, *, translations: str | None = None, encodings: Sequence[str] = ()
+) -> Path:
+    """Write a recipe that compares encodings on a source, and check it.
 
     The size of the files decides the tokenizer, the network and the steps: up to 1 MB, up to 20 MB, or more. A small
     source is read, so that too few documents and missing columns are said here.
@@ -57,9 +61,10 @@ def write_starter(data: str, task: str, target: Path, *, translations: str | Non
         task: one of `TASKS`.
         target: the file to write; it must not exist.
         translations: for translation, the file with the translations of the lines of `data`; None: the column target.
+        encodings: as `model.encoding`; without any, four usual ones of the network.
 
     Raises:
-        BadInput: the task is unknown, the source is not there or cannot be used, or the file exists.
+        BadInput: the task or an encoding is unknown, the source is not there or cannot be used, or the file exists.
     """
     if target.suffix != ENDING:
         raise BadInput(f"--out: {target}: a recipe's name ends in {ENDING}; write {target}{ENDING}")
@@ -76,7 +81,8 @@ def write_starter(data: str, task: str, target: Path, *, translations: str | Non
             f"--data: {data} is {documents} document{'s' * (documents != 1)}, and training, validation and test take"
             " one each; divide it (split -l 100 --additional-suffix=.txt FILE part-), and give 'part-*.txt'"
         )
-    text = _text(data, task, target, translations, size, few=documents is not None and documents < _FEW_DOCUMENTS)
+    few = documents is not None and documents < _FEW_DOCUMENTS
+    text = _text(data, task, target, translations, encodings, size, few=few)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -109,7 +115,9 @@ def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
     return size, len(read_and_count(section)[0]) if size <= _MOST_READ else None
 
 
-def _text(data: str, task: str, target: Path, translations: str | None, size: int, *, few: bool) -> str:
+def _text(
+    data: str, task: str, target: Path, translations: str | None, encodings: Sequence[str], size: int, *, few: bool
+) -> str:
     """Return the recipe."""
     kind = TASKS[task]
     sizes = _SIZES[(size > _SMALL) + (size > _MEDIUM)]
@@ -139,7 +147,10 @@ def _text(data: str, task: str, target: Path, translations: str | None, size: in
     if kind.labels is not None or kind.translates:
         trained = f'num_train_epochs = {sizes.epochs}  # passes over the training texts\neval_strategy = "epoch"  # '
         trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
-    arms = "".join(f'\n[[compare.arms]]\nname = "{name}"\n"model.encoding" = "{name}"\n' for name in _ARMS[network])
+    arms = "".join(
+        f'\n[[compare.arms]]\nname = "{re.sub("[^A-Za-z0-9._+-]", "-", name)}"\n"model.encoding" = {_quoted(name)}\n'
+        for name in dict.fromkeys(encodings or _ARMS[network])
+    )
     named = quote(str(target))
     return f"""# Compare positional encodings on {" ".join(data.split())} ({task}).
 #
