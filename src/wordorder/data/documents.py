@@ -39,8 +39,9 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
 
     Splits are official when files or folders below the source are named train, validation (valid, val, dev) and test,
     alone or as a word of the name (`train.jsonl`, `test-00000-of-00002.parquet`, `train/pos/3.txt`), and at least
-    train and one other are there. Such a test split is left out where all its labels are hidden (no such column, or
-    null throughout), as GLUE's are. `validation_source` and `test_source` take the place of the source's own splits.
+    train and one other are there; the outermost part of a path that names one split decides. Such a test split is left
+    out where all its labels are hidden (no such column, or null throughout), as GLUE's are. `validation_source` and
+    `test_source` take the place of the source's own splits.
 
     Args:
         log: takes what cannot be read where data.skip_unreadable says so; None: nobody wants to know.
@@ -106,7 +107,7 @@ def _raise_if_any(faults: list[str]) -> None:
 
 def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
     root, paths = find_files(name, source)
-    splits = official_splits([path.relative_to(root) for path in paths])
+    splits = official_splits(name, root, paths)
     parts: list[Part] = []
     faults: list[str] = []
     for path, split in zip(paths, splits, strict=True):

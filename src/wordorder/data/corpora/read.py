@@ -49,7 +49,7 @@ NAMED_READERS: dict[str, Callable[[str, DataSettings], list[Part]]] = {
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    "test": "test",
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 
 
@@ -81,13 +81,31 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     return root, files
 
 
-def official_splits(paths: list[Path]) -> list[str | None]:
-    """Return the split that each file's name says; None for all where train and another one are not both there."""
-    splits = [_split_word(path) for path in paths]
-    complete = "train" in splits and len(set(splits) - {None}) > 1
-    return splits if complete else [None for _ in paths]
+def official_splits(name: str, root: Path, paths: list[Path]) -> list[str | None]:
+    """Return the split that each file's path below the root says.
+
+    Return None for all files where train and another split are not both there.
+
+    Raises:
+        BadInput: there are splits, and a file is of none of them; it must not go to training by chance.
+    """
+    splits = [_split_of(path.relative_to(root)) for path in paths]
+    if "train" not in splits or len(set(splits) - {None}) == 1:
+        return [None for _ in paths]
+    undecided = [path for path, split in zip(paths, splits, strict=True) if split is None]
+    if undecided:
+        others = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
+        raise BadInput(
+            f"{name}: {undecided[0]}{others} is of no split, but other files of {root} are: have one part of its path "
+            f"name train, validation or test alone, or leave it out by a glob"
+        )
+    return splits
 
 
-def _split_word(path: Path) -> str | None:
-    words = {_SPLIT_WORDS.get(word.lower()) for word in re.split(r"[/\\._-]", str(path))} - {None}
-    return words.pop() if len(words) == 1 else None
+def _split_of(path: Path) -> str | None:
+    """Return the split of the outermost part of a path that names one split; further in are classes and titles."""
+    for part in path.parts:
+        words = {_SPLIT_WORDS.get(word.lower()) for word in re.split(r"[\\._-]", part)} - {None}
+        if len(words) == 1:
+            return words.pop()
+    return None

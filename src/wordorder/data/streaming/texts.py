@@ -51,7 +51,7 @@ class FileTexts:
     def __init__(self, data: DataSettings, log: ReadingLog, *, seed: int | None) -> None:
         self._data, self._log, self._seed = data, log, seed
         root, paths = find_files("data.source", data.source)
-        splits = official_splits([path.relative_to(root) for path in paths])
+        splits = official_splits("data.source", root, paths)
         if "train" in splits:  # a folder that holds all splits
             paths = [path for path, split in zip(paths, splits, strict=True) if split == "train"]
         strange = [path for path in paths if kind_of(path) not in STREAM_READERS]
