@@ -73,7 +73,7 @@ def test_official_splits_are_kept_and_their_copies_leave_train():
         return [Document(text=text, split=split) for text in texts]
 
     documents = [*part("train", "a", "b", "v", "t"), *part("validation", "v", "t", "w"), *part("test", "t")]
-    split = split_documents(documents, config())
+    split = split_documents(documents, config(task="masked-lm"))
     assert [[d.text for d in part] for part in split.parts().values()] == [["a", "b"], ["v", "w"], ["t"]]
     assert split.dropped_duplicates == 3
 
@@ -97,8 +97,21 @@ def test_a_missing_official_split_is_taken_from_train():
     assert {d.split for d in split.validation} == {None}
 
 
+def test_labels_are_checked_again_after_documents_are_left_out():
+    rare = numbered(300, label=lambda i: "rare" if i == 7 else "often")
+    with pytest.raises(BadInput, match=r"has one class only, 'often'.*data\.limit_documents kept some only"):
+        split_documents(rare, config(limit_documents=40))
+    copied = [*numbered(40, label=lambda i: "ab"[i % 2]), Document(text="copy", label="c", split="train")]
+    copied += [Document(text="copy", label="c", split="test"), Document(text="other", label="a", split="test")]
+    with pytest.raises(BadInput, match=r"no training document has c \(1 copy was dropped\)"):
+        split_documents(copied, config())
+    numbers = numbered(300, label=lambda i: "1" if i == 7 else "0")
+    with pytest.raises(BadInput, match="there is nothing to learn"):
+        split_documents(numbers, config(task="regression", limit_documents=40))
+
+
 def test_limit_draws_from_the_whole_corpus():
-    split = split_documents(numbered(1000), config(limit_documents=60))
+    split = split_documents(numbered(1000), config(task="masked-lm", limit_documents=60))
     drawn = sorted(int(d.text.split()[1]) for part in split.parts().values() for d in part)
     assert len(drawn) == 60
     assert drawn[0] < 150

@@ -46,10 +46,11 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
 
     Raises:
         BadInput: there are too few different documents, or none for validation; or folds or a protocol that the
-            source's own splits forbid.
+            source's own splits forbid; or what is left of the documents has labels that the task refuses.
     """
     official: dict[str, list[Document]] = {name: [] for name in SPLITS}
-    for document in _limited(documents, data):
+    limited = _limited(documents, data)
+    for document in limited:
         official[document.split or "train"].append(document)
     own = [name for name in ("validation", "test") if official[name]]
     if own and data.folds is not None:
@@ -80,7 +81,23 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
     if not validation:
         # validation_fraction is a share of all texts, and the test part has been taken from them already
         train, validation = _take(train, data.validation_fraction / (1 - test_share), data)
-    return Split(train=train, validation=validation, test=test, dropped_duplicates=dropped)
+    split = Split(train=train, validation=validation, test=test, dropped_duplicates=dropped)
+    if TASKS[data.task].labels and (dropped or len(limited) < len(documents)):
+        _check_labels(split, data)
+    return split
+
+
+def _check_labels(split: Split, data: DataConfig) -> None:
+    """Refuse labels of the documents that are left, which were right before some were left out."""
+    validation = [] if split.validation is split.test else split.validation
+    try:
+        TASKS[data.task].check_labels([*split.train, *validation, *split.test], data)
+    except BadInput as error:
+        dropped = split.dropped_duplicates
+        reasons = [f"{dropped} {'copy was' if dropped == 1 else 'copies were'} dropped"] if dropped else []
+        if data.limit_documents is not None:
+            reasons.append("data.limit_documents kept some only: raise it")
+        raise BadInput([f"{fault} ({'; '.join(reasons)})" for fault in error.faults]) from None
 
 
 def _contents(document: Document) -> set[tuple[str | None, str | None]]:
