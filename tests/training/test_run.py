@@ -15,6 +15,7 @@ import wordorder.training.loop.log
 from wordorder.encodings import encoding_parameters
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
+from wordorder.training.checkpoints.state_files import load_state
 from wordorder.training.loop.evaluation import Evaluation
 from wordorder.training.loop.loop import Loop, StepLoss
 from wordorder.training.runs import fit
@@ -277,6 +278,26 @@ def test_a_rate_that_follows_a_score_changes_after_evaluations_only(recipe_file,
     plateau = [3e-3] * 4 + [1.5e-3] * 4  # no score is that much better than none
     falling = [3e-3 * (8 - step) / 8 for step in range(8)]
     assert rates == pytest.approx(plateau if schedule == "reduce_lr_on_plateau" else falling)
+
+
+@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "greedy"])
+@pytest.mark.parametrize(
+    ("settings", "mode"),
+    [
+        ((), "min"),
+        (("training.metric_for_best_model=accuracy",), "max"),
+        (("training.metric_for_best_model=accuracy", "training.lr_scheduler_kwargs={mode = 'min'}"), "min"),
+    ],
+)
+def test_a_rate_that_follows_a_score_knows_whether_more_is_better(recipe_file, tmp_path, schedule, settings, mode):
+    go(
+        recipe_file,
+        f"training.lr_scheduler_type={schedule}",
+        "training.max_steps=2",
+        "training.eval_steps=2",
+        *settings,
+    )
+    assert load_state(tmp_path / "run" / "checkpoint-2", "scheduler")["mode"] == mode
 
 
 def test_noise_on_embeddings_is_for_training_alone(recipe_file, tmp_path):

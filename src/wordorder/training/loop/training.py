@@ -237,6 +237,8 @@ def prepare_training(parts: Parts, *, steps: int, decay_all: bool, encoding_rate
         if hasattr(parts.model, "generate"):  # it would meet sharded and whole tensors together
             register_fsdp_forward_method(parts.model, "generate")
     options: Any = args.lr_scheduler_kwargs  # its type has a string, as a command line gives it
+    if follows_a_metric(args) and args.greater_is_better:  # else a rising accuracy would count as no better
+        options = {"mode": "max", **(options or {})}
     parts.schedule = get_scheduler(
         args.lr_scheduler_type,
         optimizer=parts.optimizer,
