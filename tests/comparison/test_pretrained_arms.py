@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from comparison_example import read
@@ -9,7 +10,7 @@ from safetensors.torch import load_file
 
 from wordorder.comparison import compare, markdown_table
 from wordorder.comparison.fairness.arms import resolve_arms
-from wordorder.comparison.runs import runs_of
+from wordorder.comparison.runs import check_folders, identity, runs_of
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
@@ -118,6 +119,26 @@ def test_the_recipes_of_the_runs_name_their_folders(fine, tmp_path):
         f"{tmp_path}/pre/{arm}/seed-{seed}/model" for seed in (3, 5) for arm in ("rope", "tupe-r")
     ]
     assert [run.recipe.model["encoding"] for run in runs] == ["rope", "tupe-r"] * 2
+
+
+def test_word_vectors_that_changed_under_their_name_are_another_run(fine, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("union 1 2")
+    run = runs_of(resolve_arms(read_recipe(fine)), read_recipe(fine).compare, tmp_path / "fine")[0]
+    run = replace(run, recipe=replace(run.recipe, model={**run.recipe.model, "word_vectors": str(vectors)}))
+    arm, statistics = run.folder / "arm.json", {None: {"fingerprint": "of the data"}}
+    run.folder.mkdir(parents=True)
+    former = identity(run, statistics[None])
+    arm.write_text(json.dumps(former))
+    check_folders([run], statistics)
+    vectors.write_text("union 3 4")
+    with pytest.raises(BadInput, match=r"the file of model\.word_vectors changed under its name"):
+        check_folders([run], statistics)
+    arm.write_text(json.dumps({name: value for name, value in former.items() if name != "word_vectors"}))
+    check_folders([run], statistics)  # as earlier versions wrote it
+    arm.write_text(json.dumps(former))
+    vectors.unlink()
+    check_folders([run], statistics)
 
 
 def test_a_missing_folder_is_refused_before_anything_starts(fine, tmp_path):

@@ -21,7 +21,7 @@ from wordorder.comparison.statistics.curves import at_edge
 from wordorder.comparison.statistics.summary import median_and_range
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
-from wordorder.training.recipe.pretrained import weights_content
+from wordorder.training.recipe.pretrained import file_content, find_word_vectors, weights_content
 from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
 from wordorder.training.runs.run import differences, older_version_fault
 
@@ -146,12 +146,17 @@ def _run_recipe(arm: Arm, seed: int, rates: Rates | None, fold: int | None) -> R
 
 
 def identity(run: Run, statistics: Json) -> dict[str, Any]:
-    """Return all that the run's numbers depend on: arm, seed, recipe without its [compare], and the data's content."""
+    """Return all that the run's numbers depend on: arm, seed, recipe without its [compare], and the content of
+    the data and of the files that it starts from."""
     recipe = {name: table for name, table in run.recipe.to_dict().items() if name != "compare"}
     recipe["training"] = {**recipe["training"], "seed": run.seed}
     found = {"arm": run.arm, "recipe": recipe, "data": statistics["fingerprint"]}
     if run.recipe.pretrained is not None:
         found["weights"] = weights_content(Path(run.recipe.pretrained))
+    named = run.recipe.model.get("word_vectors")
+    vectors = find_word_vectors(named)[0] if named else None
+    if vectors is not None and vectors.is_file():
+        found["word_vectors"] = file_content(vectors)
     own = own_encodings_of([run.recipe])
     if own:
         found["own_encodings"] = own
@@ -207,6 +212,9 @@ def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
         found.append(f"the file of an encoding of your own was changed ({', '.join(sorted(files))})")
     if there.get("weights") != here.get("weights"):
         found.append("the saved model that it starts from changed under its name (its weights are others)")
+    vectors = {side["word_vectors"] for side in (there, here) if "word_vectors" in side}
+    if len(vectors) == 2:  # an earlier version wrote no digest, and a file may be gone when all is trained
+        found.append("the file of model.word_vectors changed under its name (its content is another)")
     return found
 
 

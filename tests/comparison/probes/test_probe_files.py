@@ -22,6 +22,7 @@ def content_of(folder, name):
 @dataclass(frozen=True, kw_only=True)
 class Fake:
     ends: str = "well"
+    source: str | None = None
 
     def can_measure(self, task):
         return task.masks_tokens
@@ -66,7 +67,7 @@ def test_a_refusal_and_a_failure_lose_nothing_else(tmp_path):
     assert one["skipped"] == "failed: RuntimeError: out of memory"
     assert (two["skipped"], two["failed"]) == ("it is a fake", False)
     assert three["rows"][0] == {"x": 1, "value": 2.5}
-    assert three["options"] == {"ends": "well"}
+    assert three["options"] == {"ends": "well", "source": None}
     assert three["meaning"] == "Of masked-lm."
 
 
@@ -79,6 +80,22 @@ def test_what_is_measured_is_not_measured_again(tmp_path):
     run_probes(tmp_path, {"three": {"ends": "broken"}})
     run_probes(tmp_path, {"three": {"ends": "broken"}})  # a failure may have passed
     assert CALLS[3:] == ["broken", "broken"]
+
+
+def test_what_is_measured_with_another_file_of_the_same_name_is_measured_again(tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("one")
+    probes = {"one": {"source": str(pairs)}}
+    run_probes(tmp_path, probes)
+    run_probes(tmp_path, probes)
+    assert len(CALLS) == 1
+    pairs.write_text("another")
+    run_probes(tmp_path, probes)
+    assert len(CALLS) == 2
+    earlier = {name: value for name, value in content_of(tmp_path, "one").items() if name != "source"}
+    path_of(tmp_path, "one").write_text(json.dumps(earlier))  # as earlier versions wrote it
+    pairs.write_text("a third")
+    assert measure.is_measured(tmp_path, "one", probes["one"])
 
 
 def test_a_stop_is_passed_on_and_the_probe_begins_anew(tmp_path):

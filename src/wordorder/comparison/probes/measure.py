@@ -26,6 +26,8 @@ from wordorder.limits import read_json
 from wordorder.tasks import TASKS
 from wordorder.training.loop.meter import cpu_threads
 from wordorder.training.loop.progress import quiet_libraries
+from wordorder.training.recipe.pretrained import file_content
+from wordorder.training.recipe.sources import find_source
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
@@ -97,9 +99,10 @@ def path_of(run_folder: Path, name: str) -> Path:
 
 
 def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a probe's file; None if there is none that was made with the same options.
+    """Return the content of a probe's file; None if there is none of the same options and the same source.
 
-    It has `given` (options as the recipe has them), `options` (all of them), the axes, `rows`, `notes`, `skipped` (why
+    It has `given` (options as the recipe has them), `options` (all of them), `source` (digest of the file that the
+    probe reads; only where it reads one, and not from earlier versions), the axes, `rows`, `notes`, `skipped` (why
     there are no rows, or None), `failed` (trying again may help) and `seconds`.
     """
     try:
@@ -108,11 +111,20 @@ def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict
         return None
     as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
     found = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-    return found if found and found.get("given") == as_read else None
+    if not found or found.get("given") != as_read:
+        return None
+    sources = {side["source"] for side in (found, _source_of(given)) if "source" in side}
+    return found if len(sources) < 2 else None
+
+
+def _source_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digest of the file that a probe's options name as "source"; {} if they name none, or it is gone."""
+    path = Path(find_source(str(given["source"]))[0]).expanduser() if "source" in given else None
+    return {"source": file_content(path)} if path is not None and path.is_file() else {}
 
 
 def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
-    """Tell whether a probe was measured with the same options and did not fail."""
+    """Tell whether a probe was measured with the same options and source and did not fail."""
     content = read_measured(run_folder, name, given)
     return content is not None and not content.get("failed")
 
@@ -135,7 +147,9 @@ def measure_probes(
     task = recipe.data.task
     probes = {name: make_probe(name, given) for name, given in wanted.items()}
     heads = {
-        name: {"given": dict(wanted[name]), "options": asdict(probe), **asdict(probe.axes(task))}
+        name: {"given": dict(wanted[name]), "options": asdict(probe)}
+        | _source_of(wanted[name])
+        | asdict(probe.axes(task))
         for name, probe in probes.items()
     }
 

@@ -1,6 +1,7 @@
 """`model.pretrained`: a recipe that starts from a saved model takes network, sizes, encoding and tokeniser from it."""
 
 import hashlib
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -140,15 +141,26 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
 def tokenizer_content(path: str | None) -> str:
     """Return the digest of an existing tokeniser, a folder or its tokenizer.json, independent of its path."""
     place = Path(path or "").expanduser()
-    file = place / TOKENIZER if place.is_dir() else place
-    return _digest(file, file.stat().st_mtime_ns)
+    return file_content(place / TOKENIZER if place.is_dir() else place)
 
 
 def weights_content(folder: Path) -> str:
     """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path."""
     from wordorder.training.checkpoints.weights import weight_files
 
-    return " ".join(_digest(file, file.stat().st_mtime_ns) for file in weight_files(folder))
+    return " ".join(file_content(file) for file in weight_files(folder))
+
+
+def find_word_vectors(named: str) -> tuple[Path | None, list[Path]]:
+    """Return the file that `model.word_vectors` names, None if there is none, and the places where it was sought."""
+    folder = os.environ.get("WORDORDER_DATA")
+    places = [Path(named), *([] if folder is None else [Path(folder) / named])]
+    return next((place for place in places if place.exists()), None), places
+
+
+def file_content(file: Path) -> str:
+    """Return the digest of a file."""
+    return _digest(file, file.stat().st_mtime_ns)
 
 
 @cache

@@ -1,6 +1,5 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
-import os
 import shutil
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -43,13 +42,13 @@ from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.training import Training
 from wordorder.training.loop.training import prepare as prepare_model
 from wordorder.training.recipe.arguments import build_arguments, wants_tensorboard
-from wordorder.training.recipe.training_section import BEAMS
-from wordorder.training.recipe.pretrained import saved_version, weights_content
+from wordorder.training.recipe.pretrained import find_word_vectors, saved_version, weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import trackers_in
+from wordorder.training.recipe.training_section import BEAMS
+from wordorder.training.runs import folder as files
 from wordorder.training.runs.advice import advice_on
 from wordorder.training.runs.environment import write_environment
-from wordorder.training.runs import folder as files
 from wordorder.training.runs.folder import RunResult, curve_rows, read_result, rewrite_curve
 from wordorder.training.runs.model_card import write_run_card
 from wordorder.training.runs.unit_scores import write_unit_scores
@@ -167,7 +166,7 @@ def _train_and_test(
 
 
 def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
-    """Build the model's configuration: the recipe's fields, completed by the vocabulary, classes and ids of the data."""
+    """Build the model's configuration: the recipe's fields, completed by vocabulary, classes and ids of the data."""
     tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
     known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
     if recipe.pretrained is None and adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
@@ -205,9 +204,7 @@ def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
     named = getattr(model.config, "word_vectors", None)
     if named is None:
         return None
-    folder = os.environ.get("WORDORDER_DATA")
-    places = [Path(named), *([] if folder is None else [Path(folder) / named])]
-    path = next((place for place in places if place.exists()), None)
+    path, places = find_word_vectors(named)
     if path is None:
         raise BadInput(f"model.word_vectors: there is no file {' or '.join(str(place) for place in places)}")
     try:
