@@ -11,6 +11,7 @@ from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
 from wordorder.comparison.engines.local import Worker
+from wordorder.comparison.pipeline import prepare
 from wordorder.comparison.report.table import rates_tried
 from wordorder.comparison.results_file import parse_results
 from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
@@ -446,3 +447,15 @@ def test_a_worker_has_one_thread_and_leaves_the_parent_its_own(monkeypatch):
         worker.shutdown()
     assert os.environ["OMP_NUM_THREADS"] == "5"
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+def test_a_second_comparison_of_a_process_reads_its_texts_anew(make_recipe, tmp_path, log):
+    tools = replace(STAND_IN, prepare=prepare)
+    recipe = make_recipe(seeds=[0], arms={"none": {"model.encoding": "none"}})
+    texts = tmp_path / "texts.jsonl"
+    data: list[str] = []
+    for name in ("one", "two"):
+        compare(recipe, output_dir=tmp_path / name, pipeline=tools, progress=False)
+        data.append(json.loads((tmp_path / name / "none" / "seed-0" / "arm.json").read_text())["data"])
+        texts.write_text(texts.read_text().replace("peace", "bread"))
+    assert data[0] != data[1]

@@ -25,7 +25,7 @@ from wordorder.comparison.engines.ray import RayCluster, RayEngine
 from wordorder.comparison.engines.store import Store
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
-from wordorder.comparison.pipeline import Pipeline
+from wordorder.comparison.pipeline import Pipeline, forget_prepared
 from wordorder.comparison.probes.measure import check_probes
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.numbers import time_in_words
@@ -99,6 +99,7 @@ def compare(
         RunFailed: at least one run failed; the others were finished and the results file says which and why.
         Stopped: a signal asked to stop; finished runs and the state of unfinished ones are saved.
     """
+    forget_prepared()
     arms, tools = resolve_arms(recipe), pipeline or Pipeline()
     check_probes(recipe)
     if process_count() > 1:

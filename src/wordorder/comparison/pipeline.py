@@ -54,6 +54,11 @@ def _prepared(wanted: _Wanted) -> PreparedData:
     return prepare_data(wanted.data, wanted.tokenizer, seed=wanted.seed)
 
 
+def forget_prepared() -> None:
+    """Forget the prepared data of earlier comparisons of this process, whose files may have been changed since."""
+    _prepared.cache_clear()
+
+
 def train(recipe: Recipe, folder: Path, seed: int, *, test: bool = True) -> None:
     """Train one run, resumed from its newest checkpoint if there is one; the result is its files in the folder.
 
