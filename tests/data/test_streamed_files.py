@@ -163,6 +163,20 @@ def test_a_corpus_that_is_held_in_memory_skips_the_same(tmp_path, damage):
     assert log.number("unreadable") == 1
 
 
+def test_lines_and_rows_that_are_skipped_are_each_counted_once_and_are_not_empty(tmp_path):
+    rows = [{"text": 17 if n in (3, 5) else f"text {n}", "label": None if n == 7 else "ab"[n % 2]} for n in range(20)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join([*map(json.dumps, rows), "{broken", '{"text": " ", "label": "a"}', ""]))
+    log = ReadingLog(skip=True)
+    config = DataConfig(source=str(path), task="classification", skip_unreadable=True)
+    for _ in range(2):  # a second reading counts nothing again
+        documents, empty = read_and_count(config, log)
+        assert (len(documents), empty, log.number("unreadable")) == (17, 1, 4)
+        state = log.state_dict()
+        log = ReadingLog(skip=True)
+        log.load_state_dict(state)
+
+
 def test_files_that_are_cut_off_or_nothing_at_all(tmp_path):
     whole = gzip.compress(b"".join(json.dumps({"text": f"text {n} {n * n}"}).encode() + b"\n" for n in range(3000)))
     (tmp_path / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])

@@ -60,14 +60,14 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
         if source not in (None, NONE):
             parts += [replace(part, split=split) for part in _read(f"{split}_", source, data, log)]
     faults: list[str] = []
-    documents = [document for part in parts for document in _documents_of(part, data, faults, log)]
+    documents: list[Document] = []
+    empty = sum(_add_documents(documents, part, data, faults, log) for part in parts)
     if not documents and not faults:
         faults.append(f"data.source {data.source} has no text")
     _raise_if_any(faults)
     task = TASKS[data.task]
     if task.labels:
         task.check_labels(documents, data)
-    empty = sum(len(part.rows) for part in parts) - len(documents)
     together = task.translates and not any(part.by_rule for part in parts)
     return keep_translations_together(documents) if together else documents, empty
 
@@ -151,7 +151,8 @@ def _unreadable(path: Path, error: OSError) -> str:
     return f"{path} cannot be read: {error.strerror or error}"
 
 
-def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingLog) -> list[Document]:
+def _add_documents(documents: list[Document], part: Part, data: DataConfig, faults: list[str], log: ReadingLog) -> int:
+    """Add the documents of a part to those before, and its faults; return the number of rows without text."""
     task = TASKS[data.task]
     label_column, translated = data.label_column if task.labels else None, task.has_answers(data)
     pair_column = data.target_column if translated else data.pair_column
@@ -166,8 +167,8 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
             f" {settings[name]}{files}"
             for name in missing
         ]
-        return []
-    documents: list[Document] = []
+        return 0
+    empty = 0
     for number, row in enumerate(part.rows, start=1):
         text, label, pair = (row.get(name) if name else None for name in (data.text_column, label_column, pair_column))
         found = [text_fault(str(name), value) for name, value in ((data.text_column, text), (pair_column, pair))]
@@ -175,19 +176,20 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
             found.append(f"column {label_column!r} {wrong}")
         own = [f"{part.origin} row {number}: {fault}" for fault in found if fault]
         if own and log.skip:
-            log.unreadable(part.origin, number, own[0])
+            log.unreadable(part.origin, number, own[0], unit="row")
             continue
         faults += own
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or not text.strip() or (translated and not str(pair or "").strip()):
+            empty += 1
             continue
         length = None if data.generated is None else int(str(row["length"]))
         second, label_name = str(pair or ""), str(label).strip() if label_column else None
         if not translated:
             second = second if data.pair_column else None
             documents.append(Document(text=text, label=label_name, pair=second, split=part.split, length=length))
-        elif second.strip():
+        else:
             documents.append(Document(text=text.strip(), pair=second.strip(), split=part.split, length=length))
-    return documents
+    return empty
 
 
 def _label_fault(label: object) -> str:

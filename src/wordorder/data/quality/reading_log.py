@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from wordorder.errors import BadInput
 
@@ -20,7 +20,8 @@ class ReadingLog:
     """Counts of what was passed over, by kind and file.
 
     A text that is read a second time, in a later epoch or after a resumption, is not counted again: of each file it is
-    known up to which line it was counted, and a file is read from its beginning to its end.
+    known up to which line it was counted, and a file is read from its beginning to its end. A file that is held in
+    memory is gone through twice, by its lines and then by the rows that these give; each is counted for itself.
 
     Args:
         skip: count what cannot be read; False makes it an error at once.
@@ -31,19 +32,19 @@ class ReadingLog:
         self._files: dict[str, dict[str, dict[str, int]]] = {}
         self._details: dict[str, list[str]] = {}
 
-    def unreadable(self, file: str, line: int, fault: str) -> None:
-        """Count what cannot be read, or refuse it: a line from 1 on, or as line 0 the file as a whole."""
+    def unreadable(self, file: str, line: int, fault: str, *, unit: Literal["line", "row"] = "line") -> None:
+        """Count what cannot be read, or refuse it: a line or row from 1 on, or as line 0 the file as a whole."""
         if not self.skip:
             raise BadInput(f"{fault}; set data.skip_unreadable=true to pass over what cannot be read")
-        self.count(UNREADABLE, file, line, fault)
+        self.count(UNREADABLE, file, line, fault, unit=unit)
 
-    def count(self, kind: str, file: str, line: int, detail: str) -> None:
+    def count(self, kind: str, file: str, line: int, detail: str, *, unit: Literal["line", "row"] = "line") -> None:
         """Count one text, unless it was counted before; the first few details of each kind, sentences, are kept."""
         found = self._files.setdefault(kind, {}).setdefault(file, {"count": 0, "line": -1})
-        if line <= found["line"]:
+        if line <= found.get(unit, -1):
             return
         found["count"] += 1
-        found["line"] = line
+        found[unit] = line
         details = self._details.setdefault(kind, [])
         if len(details) < _MOST_DETAILS:
             details.append(detail)
