@@ -85,7 +85,9 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def write_json(path: Path, value: object) -> None:
     """Write JSON as `write_text` does; NaN and infinity are refused, since JSON has no word for them."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    # the name of a file that is not UTF-8 has halves of surrogate pairs, which JSON can hold as escapes alone
+    write_files(path.parent, {path.name: text.encode(errors="backslashreplace")})
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """A run on a streamed text that was killed goes on with the same examples and weights; what it passed over is told."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -179,6 +180,19 @@ def test_what_cannot_be_read_is_an_error_or_is_skipped_and_told(corpus, capsys):
     told = capsys.readouterr().err
     assert "2 lines, records or files could not be read and were skipped" in told
     assert "1 training texts stand in validation or test too, but for case" in told
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
+@pytest.mark.parametrize("streaming", ["true", "false"])
+def test_a_file_whose_name_is_not_utf_8_is_named_with_escapes(corpus, streaming):
+    path = corpus / "text" / os.fsdecode(b"caf\xe9.jsonl")
+    path.write_text((corpus / "text" / "0.jsonl").read_text() + '{"text": broken\n')
+    of_streams = ("data.shuffle_buffer=10",) if streaming == "true" else ("data.shuffle_buffer=1024",)
+    settings = (f"data.streaming={streaming}", "data.skip_unreadable=true", *of_streams)
+    go(corpus, "run", *settings, "training.max_steps=90", "training.eval_steps=90")
+    written = (corpus / "run" / "reading.json").read_text(encoding="utf-8")
+    assert r"caf\udce9.jsonl line 11 is not JSON" in written
+    assert json.loads(written)["unreadable"]["files"] == {str(path): 1}
 
 
 @pytest.mark.parametrize("kept", [False, True])

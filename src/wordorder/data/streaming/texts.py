@@ -127,10 +127,10 @@ def _there(epoch: int, group: int, file: int, place: Place) -> Callable[[], Posi
     return lambda: {"epoch": epoch, "group": group, "file": file, "offset": place.offset, "line": place.line}
 
 
-def _ends_of(path: Path, root: Path) -> Iterator[str | bytes]:
+def _ends_of(path: Path, root: Path) -> Iterator[bytes]:
     """Yield the path, size and both ends of a file: they tell it from another one without reading all of it."""
     size = path.stat().st_size
-    yield f"{path.relative_to(root)} {size}"
+    yield f"{path.relative_to(root)} {size}".encode(errors="backslashreplace")  # not every name is UTF-8
     check_plain(path)
     with path.open("rb") as file:
         yield file.read(_ENDS)
