@@ -105,6 +105,16 @@ def test_long_files_beside_each_other_are_not_cut(tmp_path):
     assert len(read(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("blank", ["\n" * 40, "  ", "\t\n \n"])
+def test_white_space_before_a_text_moves_no_cut(blank):
+    text = blank + "".join(f"Paragraph {i} begins. " + "word " * 60 + "ends.\n\n" for i in range(60)) + "\n \n"
+    documents = cut_into_documents(text)
+    assert "".join(documents) == text
+    assert len(documents) > 20
+    assert all(document.lstrip().startswith("Paragraph") for document in documents)
+    assert all(document.endswith("ends.\n\n") for document in documents[:-1])
+
+
 @pytest.mark.parametrize("separator", ["\n", " "])
 def test_a_text_without_paragraphs_is_cut_at_lines_or_spaces(separator):
     text = separator.join(["word"] * 20_000)

@@ -102,9 +102,10 @@ def cut_into_documents(text: str) -> list[str]:
     Neighbours in one text stay related, so splits of one file are easier than splits of many files.
     """
     target = min(max(len(text) // 100, 500), 10_000)
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
     ends: list[int] = []
     for border in _BORDERS:
-        ends = [match.end() for match in re.finditer(border, text.strip())]
+        ends = [match.end() for match in re.compile(border).finditer(text, first, last)]
         if len(ends) >= 20:
             break
     start = 0
