@@ -96,11 +96,11 @@ def test_translation_may_have_two_files():
 
 
 def test_encodings_are_picked_by_name():
-    names = ["--encoding", "RoPE", "--encoding", "learned+t5", "--encoding", "rope*1,none"]
+    names = [word for name in ("RoPE", "rope", "Learned+T5", "rope*1,none") for word in ("--encoding", name)]
     call("init", "--data", "texts", "--task", "masked-lm", "--out", "mine.toml", *names)
     arms = read_recipe(Path("mine.toml")).compare.arms
     assert [(arm.name, arm.overrides["model.encoding"]) for arm in arms] == [
-        ("RoPE", "rope"),
+        ("rope", "rope"),
         ("learned+t5", "learned+t5"),
         ("rope-1-none", "rope*1,none"),
     ]

@@ -119,6 +119,8 @@ def _text(
     data: str, task: str, target: Path, translations: str | None, encodings: Sequence[str], size: int, *, few: bool
 ) -> str:
     """Return the recipe."""
+    from wordorder.encodings import canonical_name
+
     kind = TASKS[task]
     sizes = _SIZES[(size > _SMALL) + (size > _MEDIUM)]
     network = "seq2seq" if kind.translates else "decoder" if kind.running_text else "encoder"
@@ -149,7 +151,7 @@ def _text(
         trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
     arms = "".join(
         f'\n[[compare.arms]]\nname = "{re.sub("[^A-Za-z0-9._+-]", "-", name)}"\n"model.encoding" = {_quoted(name)}\n'
-        for name in dict.fromkeys(encodings or _ARMS[network])
+        for name in dict.fromkeys(map(canonical_name, encodings or _ARMS[network]))
     )
     named = quote(str(target))
     return f"""# Compare positional encodings on {" ".join(data.split())} ({task}).
