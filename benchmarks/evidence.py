@@ -106,12 +106,18 @@ def main() -> None:
     if arguments.list:
         print("\n".join(f"{entry.begun():10}  {entry.name}" for entry in ALL))
         return
-    for entry in ALL:
-        if entry.name in arguments.names or (not arguments.names and not entry.results.is_file()):
-            print(entry.name, flush=True)
-            entry.folder.mkdir(parents=True, exist_ok=True)
-            for command in entry.commands():
-                subprocess.run(command, cwd=ROOT, check=True)
+    chosen = [
+        entry for entry in ALL if entry.name in arguments.names or (not arguments.names and not entry.results.is_file())
+    ]
+    there = {entry.name for entry in ALL if entry.results.is_file()} | {entry.name for entry in chosen}
+    for entry in chosen:
+        if entry.wider is not None and entry.wider not in there:
+            raise SystemExit(f"{entry.name} takes its learning rates from {entry.wider}, which is missing: name it too")
+    for entry in chosen:
+        print(entry.name, flush=True)
+        entry.folder.mkdir(parents=True, exist_ok=True)
+        for command in entry.commands():
+            subprocess.run(command, cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

@@ -345,3 +345,18 @@ def test_every_published_comparison_can_be_run_again_by_its_name(script):
         recipe = f"decision/{entry.recipe}" if entry.wider else entry.recipe
         assert recipe in packaged_recipes(), entry.name
         assert entry.wider is None or entry.wider in known
+
+
+def test_a_comparison_that_takes_its_rates_from_missing_results_is_one_line(script, tmp_path, monkeypatch):
+    evidence = script("evidence")
+    for name in ("ROOT", "RUNS", "RESULTS"):
+        monkeypatch.setattr(evidence, name, tmp_path)
+    run = []
+    monkeypatch.setattr(evidence.subprocess, "run", lambda command, **_: run.append(command[1]))
+    monkeypatch.setattr("sys.argv", ["evidence.py", "decision/reverse_128"])
+    with pytest.raises(SystemExit, match=r"takes its learning rates from decision/reverse_64, which is missing"):
+        evidence.main()
+    assert not run
+    monkeypatch.setattr("sys.argv", ["evidence.py", "decision/reverse_128", "decision/reverse_64"])
+    evidence.main()
+    assert run == ["-m", "benchmarks/publish_demo.py", "benchmarks/wider.py", "-m", "benchmarks/publish_demo.py"]
