@@ -12,12 +12,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 from hub_stand_in import hub_in
 from saved_folder import save
-from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
 from wordorder.errors import BadInput, RunFailed
 from wordorder.inference.push import push_model
+from wordorder.models import graft
 from wordorder.training import read_recipe
 
 # what huggingface_hub 2.4 says to its own HTTP library when it uploads weights
@@ -124,3 +125,14 @@ def test_what_cannot_be_uploaded_is_one_line(tmp_path, hub, monkeypatch):
 def test_a_recipe_that_would_upload_is_told_how(recipe_file, name):
     with pytest.raises(BadInput, match=rf"training\.{name.split('=')[0]}: .*wordorder push MODEL_DIR REPO"):
         read_recipe(recipe_file, [f"training.{name}"])
+
+
+def test_a_graft_with_damaged_weights_is_not_uploaded(tmp_path, hub):
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    grafted = graft(BertForMaskedLM(BertConfig(**sizes, intermediate_size=32)), "tupe-r")
+    with torch.no_grad():
+        grafted.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
+    grafted.save_pretrained(tmp_path / "grafted")
+    with pytest.raises(BadInput, match="weights are not finite"):
+        push_model(tmp_path / "grafted", "me/grafted")
+    assert hub.head == {}

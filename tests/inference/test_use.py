@@ -1,6 +1,7 @@
 """Evaluating a saved model and predicting with it."""
 
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -213,3 +214,11 @@ def test_a_grafted_model_is_used_as_any_other(berts, corpus, host):
     assert evaluate_model_dir(folder, f"{corpus}/*/*.txt")["tokens"] > 10
     with pytest.raises(BadInput, match="text has 43 tokens, the model takes at most 32"):
         answer(folder, [f"[MASK] {'a ' * 40}"])
+
+
+def test_one_text_in_place_of_a_list_is_refused(classifier, language_model):
+    with pytest.raises(BadInput, match=r"texts must be a list of texts, got one: 'a text'; write \[text\]"):
+        classify(classifier.model_dir, "a text")
+    for call in (partial(classify, classifier.model_dir), partial(fill_mask, language_model.model_dir)):
+        with pytest.raises(BadInput, match="top_k must be positive, got 0"):
+            call(["a [MASK] text"], top_k=0)

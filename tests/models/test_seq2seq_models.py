@@ -391,7 +391,7 @@ def test_configuration():
             lambda model, x: model(x, torch.ones(2, 8), labels=x, encoder_outputs=model.get_encoder()(x)),
             r"attention_mask must be .* = \(2, 9\), those of encoder_outputs, got \(2, 8\)",
         ),
-        (lambda model, x: model(x, labels=x, position_ids=torch.arange(9)[None]), "both be Packed or neither"),
+        (lambda model, x: model(x, labels=x, position_ids=torch.arange(9)[None]), "packed sources need packed targets"),
         (lambda model, x: model(x, decoder_input_ids=x, past_key_values=DynamicCache()), "an EncoderDecoderCache"),
         (lambda model, x: model(x, labels=x, logits_to_keep=1), "leave logits_to_keep out"),
         (lambda model, x: model(x, decoder_input_ids=x, decoder_inputs_embeds=torch.zeros(2, 9, 32)), "exactly one"),

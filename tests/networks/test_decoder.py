@@ -269,8 +269,9 @@ def test_a_tied_head_needs_a_table_that_fits():
     sizes = {"width": 24, "heads": 4, "encoding": "rope", "tied_head": True}
     with pytest.raises(ValueError, match=r"tied_head needs a table .* = \(40, 24\), and .* has none"):
         Decoder(40, embedding=AdaptiveEmbedding(40, 24, cutoffs=(10,)), **sizes)
-    with pytest.raises(ValueError, match=r"= \(40, 24\), and .* has one of \(41, 24\)"):
-        Decoder(40, embedding=torch.nn.Embedding(41, 24), **sizes)
+    shared = {"encoding": "complex-order", "encoding_options": {"amplitude": "word-sharing"}}
+    with pytest.raises(ValueError, match=r"= \(40, 24\), and .* has one of \(1, 24\)"):
+        Decoder(40, **sizes | shared)
 
 
 @pytest.mark.parametrize("memory", [SegmentRecurrence(16), LookAheadMemory(16)], ids=["recurrence", "look-ahead"])
@@ -281,3 +282,38 @@ def test_a_table_that_the_memory_would_fill_is_refused_when_the_network_is_built
         kind(40, encoding="learned", max_positions=16, **sizes)
     kind(40, encoding="learned", max_positions=17, **sizes)
     kind(40, encoding="rope", max_positions=16, **sizes)
+
+
+def test_an_embedding_that_is_given_keeps_its_weights():
+    vectors = torch.arange(80.0).view(10, 8)
+    given = torch.nn.Embedding.from_pretrained(vectors.clone(), padding_idx=2)
+    network = Decoder(10, width=8, layers=1, heads=2, encoding="rope", embedding=given)
+    assert torch.equal(network.embedding.weight, vectors)
+    assert not network.embedding.weight.requires_grad
+    adaptive = AdaptiveEmbedding(10, 8, cutoffs=(4,))
+    drawn = [p.detach().clone() for p in adaptive.parameters()]
+    assert all(p.std() < 0.1 for p in drawn), "N(0, 0.02) from the beginning"
+    network = Decoder(10, width=8, layers=1, heads=2, encoding="rope", embedding=adaptive)
+    assert all(torch.equal(p, q) for p, q in zip(drawn, network.embedding.parameters(), strict=True))
+
+
+def test_an_embedding_that_does_not_fit_is_refused():
+    sizes = {"width": 8, "layers": 1, "heads": 2, "encoding": "rope"}
+    for given, found in ((torch.nn.Embedding(10, 4), "10 and 4"), (torch.nn.Linear(8, 8), "None and None")):
+        with pytest.raises(ValueError, match=f"num_embeddings and embedding_dim 10 and 8, .* got {found}"):
+            Decoder(10, embedding=given, **sizes)
+    for kind in (Decoder, Encoder):
+        with pytest.raises(ValueError, match=r"padding_idx must lie in 0 .. 9, got -1"):
+            kind(10, padding_idx=-1, **sizes)
+
+
+@pytest.mark.parametrize("field", ["feedforward", "key_value_heads"])
+def test_a_size_of_zero_is_no_default(field):
+    with pytest.raises(ValueError, match=f"{field} must be positive, got {field}=0|{field} must be positive, got 0"):
+        Decoder(10, width=8, heads=2, encoding="rope", **{field: 0})
+
+
+@pytest.mark.parametrize("field", ["dropout", "attention_dropout"])
+def test_a_rate_outside_its_range_is_refused_when_the_network_is_built(field):
+    with pytest.raises(ValueError, match=rf"{field} must lie in \[0, 1\), got 1.5"):
+        Decoder(10, width=8, heads=2, encoding="rope", **{field: 1.5})

@@ -1,5 +1,7 @@
 """Word order in somebody else's network is that of `Encoder` and `Decoder`, and cannot be used in a wrong way."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from own_network import OwnNetwork
@@ -209,3 +211,18 @@ def test_another_length_than_was_embedded_is_refused():
     positional.embed(torch.randn(2, 7, 16))
     with pytest.raises(BadInput, match=r"embed was called on \(2, 7\), but x has \(2, 8\)"):
         positional.prepare(torch.randn(2, 8, 16))
+
+
+def test_threads_that_share_a_positional_do_not_disturb_each_other():
+    positional = Positional("sinusoidal", width=16, heads=2, layers=1)
+
+    def read(tokens):
+        for _ in range(100):
+            x = positional.embed(torch.zeros(2, tokens, 16))
+            positional.prepare(x)
+        return tokens
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(read, range(5, 13))) == list(range(5, 13))
+    with pytest.raises(BadInput, match="embed was not called since the last prepare"):
+        positional.prepare(torch.zeros(2, 5, 16))

@@ -186,6 +186,8 @@ def test_evaluation_and_translation_search_as_the_run_did(recipe_file):
     written = translate(result.model_dir, texts)
     assert written == translate(result.model_dir, texts, num_beams=1, max_length=4)
     assert written != translate(result.model_dir, texts, num_beams=1, max_length=17)
+    with pytest.raises(BadInput, match="max_length must be positive, got 0"):
+        translate(result.model_dir, texts, max_length=0)
 
 
 def test_evaluation_cuts_what_is_too_long_instead_of_leaving_it_out(trained, tmp_path):

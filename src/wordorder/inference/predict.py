@@ -34,6 +34,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     Raises:
         BadInput: the folder holds no masked language model, or a text has no mask token or is too long for the model.
     """
+    _check_call(texts, top_k)
     with quiet_libraries():
         pipe = _pipeline("fill-mask", model_dir, "fill-mask")
         mask = pipe.tokenizer.mask_token
@@ -71,6 +72,7 @@ def classify(
     Raises:
         BadInput: the folder holds no classifier, or pairs are missing, too many, or given to a model of single texts.
     """
+    _check_call(texts, top_k)
     with quiet_libraries():
         pipe = _pipeline("text-classification", model_dir, "text-classification")
         return [pipe(given, top_k=top_k, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
@@ -92,9 +94,12 @@ def regress(
     Raises:
         BadInput: the folder holds no such model, or pairs are missing, too many, or given to a model of single texts.
     """
+    _check_call(texts)
     scale = float(data_settings(model_dir).get("label_scale", 1.0))
     with quiet_libraries():
         pipe = _pipeline("text-classification", model_dir, "text-regression")
+        if pipe.model.config.num_labels > 1:
+            raise BadInput(f"{model_dir}: the model predicts {pipe.model.config.num_labels} numbers, not one")
         # For a model of this problem_type the pipeline applies neither sigmoid nor softmax.
         found = [pipe(given, top_k=1, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
     return [[{"value": scale * answers[0]["score"]}] for answers in found]
@@ -128,6 +133,7 @@ def translate(
     from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams
 
+    _check_call(texts)
     task = task_of(model_dir)
     if not task.translates:
         raise BadInput(f"{model_dir}: the model was trained for {task.pipeline}, it cannot do translation")
@@ -137,6 +143,8 @@ def translate(
         beams, longest = search_settings(model_dir)
         beams = beams if num_beams is None else num_beams
         length = int(data_settings(model_dir).get("length") or model.config.max_position_embeddings)
+        if max_length is not None:
+            _check_longest(model.config, max_length)
         longest = max_length or longest or length + 1
         check_length(model.config, longest - 1)
         check_beams(model.config, beams)
@@ -225,6 +233,27 @@ def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> l
         inner = [token for part in parts for token in part.ids]
         ids.append([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id])
     return ids
+
+
+def _check_call(texts: Sequence[str], top_k: int | None = None) -> None:
+    """Refuse one text in place of a list, whose letters would be read as texts, and no answers at all."""
+    if isinstance(texts, str):
+        raise BadInput(f"texts must be a list of texts, got one: {texts[:_SHOWN]!r}; write [text]")
+    if top_k is not None and top_k < 1:
+        raise BadInput(f"top_k must be positive, got {top_k}")
+
+
+def _check_longest(config: Any, max_length: int) -> None:
+    """Refuse translations of no token, or of more than the position table has room for."""
+    from wordorder.models import check_length, longest_text
+
+    if max_length < 1:
+        raise BadInput(f"max_length must be positive, got {max_length}")
+    try:
+        check_length(config, max_length - 1)
+    except BadInput:
+        most = longest_text(config) + 1
+        raise BadInput(f"max_length must be at most {most} for the model's position table, got {max_length}") from None
 
 
 def _cut(pipe: Any) -> dict[str, Any]:

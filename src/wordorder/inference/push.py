@@ -94,8 +94,10 @@ def push_model(
 def _check_weights(folder: Path) -> None:
     """Refuse a model of this package whose weights are incomplete or not finite; other models are not checked."""
     import wordorder.models as models
+    from wordorder.models import grafts
     from wordorder.models.hub.saved_folder import load_model_of, read_model
 
-    kind: object = getattr(models, read_model(folder)[1], None)
+    name = read_model(folder)[1]
+    kind: object = getattr(models, name, None) or getattr(grafts, name, None)
     if kind is not None and not (folder / "adapter_config.json").exists():
         load_model_of(kind, folder)

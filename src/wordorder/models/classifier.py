@@ -125,6 +125,7 @@ class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrained
 
     def __init__(self, config: WordOrderClassifierConfig) -> None:
         super().__init__(config)
+        self.loss_type = "ForSequenceClassification"
         self.num_labels = config.num_labels
         self.model = WordOrderClassifierModel(config)
         self.dropout = classifier_dropout(config)

@@ -140,6 +140,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
         return_logits: bool | None = None,
+        sequence_ids: Tensor | None = None,
         **inputs: Unpack[LanguageModelInputs],
     ) -> WordOrderCausalLMOutput:
         """Predict each next token; the other arguments are those of `WordOrderDecoderModel.forward`.
@@ -153,9 +154,9 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
             return_logits: False leaves logits out; default: they are left out only where an adaptive softmax is trained
                 with labels, for then most of them need not be computed. A Trainer needs them to evaluate by anything
                 but the loss, and not to train.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids; and shift_labels,
-                long (B, T), instead of labels: label t is what token t should give, -100 where there is none. No shift
-                is done, so that a segment of a running text can name the first token of the next one.
+            **inputs: memory, output_attentions, output_hidden_states, token_type_ids; and shift_labels, long (B, T),
+                instead of labels: label t is what token t should give, -100 where there is none. No shift is done, so
+                that a segment of a running text can name the first token of the next one.
 
         Raises:
             ValueError: as in `WordOrderDecoderModel.forward`; or labels and shift_labels, or not one for each token.
@@ -164,9 +165,8 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         shift_labels = inputs.pop("shift_labels", None)
         if labels is not None and shift_labels is not None:
             raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
-        output = self.model(
-            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **inputs
-        )
+        texts = input_ids, attention_mask, position_ids, past_key_values, inputs_embeds
+        output = self.model(*texts, use_cache, sequence_ids=sequence_ids, **inputs)
         hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
         if return_logits is None:

@@ -90,6 +90,7 @@ def read_document(
     attention_mask: Tensor | None = None,
     position_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
     **inputs: Unpack[MemoryInputs],
 ) -> WordOrderModelOutput:
     """Read texts of any length with an encoder, and return the states of all tokens, (B, T, C).
@@ -116,7 +117,7 @@ def read_document(
     one_of_them = (input_ids is None) != (inputs_embeds is None)
     in_parts = model.config.memory != "none" and one_of_them and given is not None and given.dim() > 1
     if not in_parts or length is None or given is None or given.shape[1] <= length:
-        return model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        return model(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids=sequence_ids, **inputs)
     if forward_options(model.config, inputs.get("output_attentions"), None)["return_attentions"]:
         raise ValueError(
             f"output_attentions: {given.shape[1]} tokens are read in segments of segment_length = {length}, and each"
@@ -129,7 +130,7 @@ def read_document(
     for start in range(0, given.shape[1], length):
         cut = slice(start, start + length)
         segment, mask, embedded = (None if x is None else x[:, cut] for x in (ids, layout.valid_BT, vectors))
-        outputs.append(model(segment, mask, position_ids, embedded, **inputs))
+        outputs.append(model(segment, mask, position_ids, embedded, sequence_ids=sequence_ids, **inputs))
         inputs["memory"] = outputs[-1].memory
 
     def join(pieces: Iterable[Any]) -> Any:
@@ -201,6 +202,7 @@ class WordOrderEncoderForMaskedLM(EncoderHead):
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
+        self.loss_type = "ForMaskedLM"
         self.head = MaskedLMHead(config)
         self.post_init()
 
@@ -236,6 +238,7 @@ class WordOrderEncoderForSequenceClassification(EncoderHead):
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
+        self.loss_type = "ForSequenceClassification"
         self.num_labels = config.num_labels
         self.dense = nn.Linear(config.hidden_size, config.hidden_size) if config.classifier_dense else None
         self.dropout = classifier_dropout(config)
@@ -262,6 +265,7 @@ class WordOrderEncoderForTokenClassification(EncoderHead):
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
+        self.loss_type = "ForTokenClassification"
         self.num_labels = config.num_labels
         self.dropout = classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels or 1)
@@ -282,6 +286,7 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
+        self.loss_type = "ForQuestionAnswering"
         self.model = WordOrderEncoderModel(config)
         self.span = nn.Linear(config.hidden_size, 2)
         self.post_init()
@@ -296,6 +301,7 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        sequence_ids: Tensor | None = None,
         **inputs: Unpack[MemoryInputs],
     ) -> WordOrderQuestionAnsweringOutput:
         """Find a span, in texts of any length where the model has a memory (see `read_document`).
@@ -304,9 +310,10 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
             start_positions: long (B,), column of the answer's first token; beyond the text = no answer here.
             end_positions: long (B,), column of its last token.
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-            **inputs: the other arguments of `WordOrderEncoderModel.forward`.
+            **inputs: the other arguments of `WordOrderEncoderModel.forward`, as is sequence_ids.
         """
-        output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        texts = input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids
+        output = read_document(self.model, *texts, **inputs)
         start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:

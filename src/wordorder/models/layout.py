@@ -164,7 +164,7 @@ def layout_of(
         _check_ids(name, ids, shape)
     valid_BT = None if attention_mask is None else tokens_of(attention_mask)
     if sequence_ids is not None:
-        position_BT = _within(sequence_ids) if position_ids is None else position_ids.expand(shape)
+        position_BT = _within(sequence_ids, valid_BT) if position_ids is None else position_ids.expand(shape)
         return Layout(Packed(position_BT, sequence_ids), valid_BT)
     if position_ids is not None:
         position_BT = position_ids.expand(shape)
@@ -210,7 +210,16 @@ def cached_mask(shape: tuple[int, int], held: int, attention_mask: Tensor | None
             f"attention_mask must be (batch, tokens) = {wanted}, the {held} tokens of the cache included, got"
             f" {tuple(attention_mask.shape)}"
         )
-    return tokens_of(attention_mask)
+    valid_BT = tokens_of(attention_mask)
+    if may_be_read(valid_BT):
+        between_BT = (~valid_BT & (valid_BT.cumsum(1) > 0))[:, :-1] & valid_BT[:, 1:]
+        if between_BT.any():
+            row, column = (int(place) for place in between_BT.nonzero()[0])
+            raise BadInput(
+                f"attention_mask has padding between tokens (row {row}, column {column}), which a cache cannot leave"
+                " out of the distances; pad each row on the left alone"
+            )
+    return valid_BT
 
 
 def _check_tensor(name: str, given: object) -> None:
@@ -243,9 +252,11 @@ def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None)
         )
 
 
-def _within(sequence_BT: Tensor) -> Tensor:
-    """Return the position of each token within its run of equal sequence ids."""
+def _within(sequence_BT: Tensor, valid_BT: Tensor | None) -> Tensor:
+    """Return the position of each token within its run of equal sequence ids, padding aside."""
     steps_T = torch.arange(sequence_BT.shape[1], device=sequence_BT.device)
     starts_BT = torch.ones_like(sequence_BT, dtype=torch.bool)
     starts_BT[:, 1:] = sequence_BT[:, 1:] != sequence_BT[:, :-1]
+    if valid_BT is not None:
+        starts_BT[:, 1:] |= valid_BT[:, 1:] != valid_BT[:, :-1]
     return steps_T - torch.where(starts_BT, steps_T, 0).cummax(dim=1).values

@@ -93,9 +93,12 @@ def body_outputs(output: ModelOutput) -> dict[str, Any]:
 
 
 class ExtraInputs(TypedDict, total=False):
-    """The arguments that every head hands on to its model without a head, whose ``forward`` describes them."""
+    """The arguments that every head hands on to its model without a head, whose ``forward`` describes them.
 
-    sequence_ids: Tensor | None
+    Those that a dataset may have as columns are none of these: transformers' Trainer drops every column that a head's
+    ``forward`` does not name.
+    """
+
     output_attentions: bool | None
     output_hidden_states: bool | None
     token_type_ids: Tensor | None
@@ -207,7 +210,10 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         self.token_reader().embedding = value
 
     def loss_of(self, *args: object, **kwargs: Any) -> Tensor:
-        """Return transformers' loss for this head, which it chooses by the class's name."""
+        """Return transformers' loss of the kind ``loss_type``, which each head sets.
+
+        transformers takes it from the class's name, so that a subclass of another name would have another loss.
+        """
         return cast("Any", self).loss_function(*args, **kwargs)
 
     def resize_token_embeddings(
@@ -220,7 +226,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         table = self.get_input_embeddings()
         if not isinstance(table, AdaptiveEmbedding | ReplacesEmbedding):
             table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-            self._forget_lost_padding()
+            self._forget_lost_tokens()
             return table
         if new_num_tokens is None and pad_to_multiple_of is None:
             return table
@@ -237,14 +243,15 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         for parameter, requires_grad in trained:  # transformers would thaw what is frozen
             parameter.requires_grad_(requires_grad)
         self.config.vocab_size = self.vocab_size = count  # transformers read it from a table that may have one row
-        self._forget_lost_padding()
+        self._forget_lost_tokens()
         return table
 
-    def _forget_lost_padding(self) -> None:
-        """Forget a padding token that was cut off: a saved configuration that named it could not be loaded."""
-        padding = self.config.pad_token_id
-        if padding is not None and padding >= self.config.vocab_size:
-            self.config.pad_token_id = None
+    def _forget_lost_tokens(self) -> None:
+        """Forget special tokens that were cut off: a saved configuration that named them could not be loaded."""
+        for name in ("pad_token_id", "decoder_start_token_id"):
+            token = getattr(self.config, name, None)
+            if token is not None and token >= self.config.vocab_size:
+                setattr(self.config, name, None)
 
     def _get_resized_embeddings(
         self,
@@ -304,6 +311,7 @@ class LabelledHead(WordOrderPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        sequence_ids: Tensor | None = None,
         **inputs: Unpack[MemoryInputs],
     ) -> ModelOutput:
         """Read texts and predict; the other arguments are those of the model without a head.
@@ -311,9 +319,11 @@ class LabelledHead(WordOrderPreTrainedModel):
         Args:
             labels: what should be predicted, see the class; with them the output has a loss.
             num_items_in_batch: labels over which the loss is a mean, if more than this batch's.
-            **inputs: output_attentions, output_hidden_states, token_type_ids; of an encoder also memory, sequence_ids.
+            sequence_ids: of an encoder.
+            **inputs: output_attentions, output_hidden_states, token_type_ids; of an encoder also memory.
         """
-        output = self.read(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        packed = {} if sequence_ids is None else {"sequence_ids": sequence_ids}
+        output = self.read(input_ids, attention_mask, position_ids, inputs_embeds, **packed, **inputs)
         logits, loss = self.predict(output, attention_mask, labels, num_items_in_batch)
         return self.output_class(loss=loss, logits=logits, **body_outputs(output))
 

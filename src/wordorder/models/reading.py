@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.caches import BoundCache, SegmentCache
 from wordorder.models.layout import Layout, Texts, cached_layout, cached_mask, tokens_of
@@ -112,11 +113,15 @@ def read_next_tokens(network: Decoder, cache: Cache, texts: Texts, **options: Un
     cache = _checked(network, cache, given)
     held = cache.get_seq_length()
     mask = cached_mask(texts.shape, held, texts.attention_mask)
-    valid_BT = None if mask is None else mask[:, held:]
-    if mask is not None and bool(mask[:, held:].all()):
-        valid_BT = None
-    elif mask is not None and bool((mask[:, :-1] & ~mask[:, 1:]).any()):
-        raise ValueError("attention_mask must be padded on the left alone where a model with a memory has a cache")
+    valid_BT = None if mask is None or bool(mask[:, held:].all()) else mask[:, held:]
+    if mask is not None and valid_BT is not None:
+        if held == 0 and cache.memory is not None:
+            raise BadInput(
+                "attention_mask has padding, and the rows go on from a memory, which a row's next token must follow"
+                " at once; give prompts of one length, or write each row by itself, with memory.reorder(rows)"
+            )
+        if bool((mask[:, :-1] & ~mask[:, 1:]).any()):
+            raise ValueError("attention_mask must be padded on the left alone where a model with a memory has a cache")
     if options["return_attentions"] and given.shape[1] > cache.room:
         raise ValueError(
             f"attention weights are given for one segment at a time: the open one takes {cache.room} tokens, got"

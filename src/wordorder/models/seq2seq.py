@@ -170,6 +170,13 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         if attention_mask is not None and attention_mask.shape != encoded.shape[:2]:
             wanted = f"attention_mask must be (batch, tokens) = {tuple(encoded.shape[:2])}, those of encoder_outputs"
             raise ValueError(f"{wanted}, got {tuple(attention_mask.shape)}")
+        if (position_ids is None and sequence_ids is None) != (
+            decoder_position_ids is None and decoder_sequence_ids is None
+        ):
+            raise ValueError(
+                "packed sources need packed targets, and the other way round: pass position_ids and"
+                " decoder_position_ids (or sequence_ids and decoder_sequence_ids), or none of them"
+            )
         # where rows are packed, a target sees its own source only
         positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
         cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
@@ -203,15 +210,11 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
 class Seq2SeqInputs(ExtraInputs, total=False):
     """The arguments that the head hands on to `WordOrderSeq2SeqModel.forward`, which describes them."""
 
-    decoder_attention_mask: Tensor | None
-    position_ids: Tensor | None
-    decoder_position_ids: Tensor | None
     encoder_outputs: Any
     past_key_values: Cache | None
     inputs_embeds: Tensor | None
     decoder_inputs_embeds: Tensor | None
     use_cache: bool | None
-    decoder_sequence_ids: Tensor | None
 
 
 class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, GenerationMixin):
@@ -235,6 +238,11 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         labels: Tensor | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        decoder_position_ids: Tensor | None = None,
+        sequence_ids: Tensor | None = None,
+        decoder_sequence_ids: Tensor | None = None,
         **inputs: Unpack[Seq2SeqInputs],
     ) -> WordOrderSeq2SeqLMOutput:
         """Predict each next token of the target.
@@ -252,7 +260,17 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         """
         if labels is not None and decoder_input_ids is None and inputs.get("decoder_inputs_embeds") is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        output = self.model(input_ids, attention_mask, decoder_input_ids, **inputs)
+        output = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            position_ids=position_ids,
+            decoder_position_ids=decoder_position_ids,
+            sequence_ids=sequence_ids,
+            decoder_sequence_ids=decoder_sequence_ids,
+            **inputs,
+        )
         logits = self.lm_head(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         loss = None
         if labels is not None:

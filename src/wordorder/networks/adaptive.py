@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import check_positive
+from wordorder.networks.initialisation import initialise
 
 Table = tuple[Tensor, Tensor | None]
 
@@ -130,6 +131,7 @@ class AdaptiveEmbedding(nn.Module):
             nn.Linear(narrow, channels, bias=False)
             for _, narrow in (self.clusters.tables if self.clusters.projected else ())
         )
+        initialise(self)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Embed token ids, (B, T) -> (B, T, C)."""

@@ -57,7 +57,9 @@ class Decoder(Stack):
         vocabulary: number of token ids, V; positive.
         options: sizes and style as one value, in place of keywords.
         cross_attention: let every layer also attend to the states of an encoder; not with a memory.
-        embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`.
+        embedding: in place of a table of all tokens, such as `AdaptiveEmbedding` or an ``nn.Embedding`` of vectors that
+            are trained already; its weights are left as they are. It has ``num_embeddings`` V and ``embedding_dim``
+            width.
         tied_head: also return logits, ``hidden E^T`` with the table of token embeddings E (Press and Wolf 2017,
             https://arxiv.org/abs/1608.05859); needs a table of (V, width), and no weights of its own.
         **keywords: fields of `TransformerOptions`: width=256, layers=4, heads=4, encoding="tupe-r", max_positions=512,
@@ -92,7 +94,7 @@ class Decoder(Stack):
                 f"tied_head needs a table of token embeddings of (vocabulary, width) = {(vocabulary, options.width)},"
                 f" and encoding {options.encoding!r} or embedding has {found}; add an output layer of your own"
             )
-        initialise(self)
+        initialise(self, leave=embedding)
 
     def forward(
         self,

@@ -63,7 +63,7 @@ def draw_weights(module: nn.Module, generator_for: Generators | None, draw: Call
             draw(parameter, generator=generator_for(name) if generator_for else None)
 
 
-def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -> None:
+def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02, leave: nn.Module | None = None) -> None:
     """Initialise every parameter under ``root``.
 
     Args:
@@ -71,9 +71,13 @@ def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -
             weight whose name and shape they have in common, whatever else differs; None = torch's global generator.
             A tied parameter is drawn once, under the name by which it comes first.
         std: standard deviation of matrices and tables.
+        leave: a module under ``root`` that stays as it is.
     """
+    left: set[nn.Module] = set() if leave is None else set(leave.modules())
     drawn: set[nn.Parameter] = set()
     for prefix, module in cast("Iterator[tuple[str, nn.Module]]", root.named_modules()):
+        if module in left:
+            continue
         generator_for = None if seed is None else partial(_generator, seed, prefix)
         initialise_module(module, std=std, generator_for=generator_for, skip=drawn)
         drawn.update(module.parameters(recurse=False))

@@ -171,6 +171,11 @@ class TransformerOptions:
         check_positive(width=self.width, heads=self.heads, layers=self.layers)
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got width={self.width}, heads={self.heads}")
+        sizes = {"key_value_heads": self.key_value_heads, "feedforward": self.feedforward}
+        check_positive(**{name: size for name, size in sizes.items() if size is not None})
+        for name, rate in (("dropout", self.dropout), ("attention_dropout", self.attention_dropout)):
+            if not 0 <= rate < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {rate}")
         check_choice("norm_placement", self.norm_placement, NormPlacement)
         if self.memory is not None and not isinstance(cast("object", self.memory), Memory):
             raise ValueError(f"memory must be a LookAheadMemory, a SegmentRecurrence or None, got {self.memory!r}")

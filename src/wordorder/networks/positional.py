@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from threading import get_ident
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -150,8 +151,9 @@ class Positional(nn.Module):
         )
         self.embedding: nn.Module | None = self.encoding.replacement
         """The table that replaces nn.Embedding; None with most encodings."""
-        # batch, tokens and positions of the last call of embed, until prepare; where it ran compiled, nothing is known
-        self._embedded: tuple[int, int, PositionsLike | None] | Literal["compiled"] | None = None
+        # batch, tokens and positions of each thread's last call of embed, until prepare
+        self._embedded: dict[int, tuple[int, int, PositionsLike | None]] = {}
+        self._embeds_compiled = False  # nothing is known then
         initialise(self)
 
     @property
@@ -192,8 +194,9 @@ class Positional(nn.Module):
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         embedded = given if self.embedding is None else self.embedding(given, where)
         embedded = self.encoding.embed(embedded, where)
-        compiling = torch.compiler.is_compiling()
-        self._embedded = "compiled" if compiling else (given.shape[0], given.shape[1], positions)
+        self._embeds_compiled = torch.compiler.is_compiling()
+        if not self._embeds_compiled:
+            self._embedded[get_ident()] = given.shape[0], given.shape[1], positions
         return embedded
 
     def prepare(
@@ -259,10 +262,9 @@ class Positional(nn.Module):
         if not self.changes_embeddings or torch.compiler.is_compiling():
             return
         call = "embed(input_ids=ids)" if self.embedding is not None else "embed(x)"
-        embedded, self._embedded = self._embedded, None
-        if embedded == "compiled":
-            self._embedded = embedded  # code that is compiled may not set it again
+        if self._embeds_compiled:
             return
+        embedded = self._embedded.pop(get_ident(), None)
         if embedded is None or embedded[:2] != tuple(x.shape[:2]):
             seen = "was not called since the last prepare" if embedded is None else f"was called on {embedded[:2]}"
             raise BadInput(

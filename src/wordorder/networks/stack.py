@@ -68,6 +68,15 @@ class Stack(nn.Module):
         composition = options.composition(vocabulary, use)
         if embedding is not None and composition.replacement is not None:
             raise ValueError(f"encoding {options.encoding!r} replaces the token embeddings; leave embedding out")
+        if embedding is not None:
+            sizes = tuple(getattr(embedding, name, None) for name in ("num_embeddings", "embedding_dim"))
+            if sizes != (vocabulary, options.channels):
+                raise ValueError(
+                    f"embedding must have num_embeddings and embedding_dim {vocabulary} and {options.channels}, as"
+                    f" nn.Embedding(vocabulary, width) has, got {sizes[0]} and {sizes[1]}"
+                )
+        elif options.padding_idx is not None and not 0 <= options.padding_idx < vocabulary:
+            raise ValueError(f"padding_idx must lie in 0 .. {vocabulary - 1}, got {options.padding_idx}")
         _check_room(options, composition)
         self.embedding: Any = composition.replacement or embedding
         if self.embedding is None:

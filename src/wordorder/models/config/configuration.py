@@ -166,6 +166,22 @@ class WordOrderConfig(PreTrainedConfig):
             self.wordorder_version = __version__
         super().__post_init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Build a configuration from the fields of a file and those that a call changes, checked together.
+
+        transformers would set the changed ones afterwards, unchecked. What belongs to a memory goes with it.
+        """
+        own = {f.name for f in dataclasses.fields(cls)} - {f.name for f in dataclasses.fields(PreTrainedConfig)}
+        changed = {name: kwargs.pop(name) for name in own & kwargs.keys()}
+        fields = {**config_dict, **changed}
+        if fields.get("memory") != config_dict.get("memory"):
+            lengths = ("memory_length", "segment_length", "document_pooling") if fields["memory"] == "none" else ()
+            fields |= {
+                name: None for name in ("memory_options", *lengths) if name in config_dict and name not in changed
+            }
+        return super().from_dict(fields, **kwargs)  # pyright: ignore[reportUnknownMemberType]
+
     def faults(self) -> list[str]:
         """Return everything that is wrong with the sizes and the encoding, one line each."""
         sizes = (
@@ -175,6 +191,11 @@ class WordOrderConfig(PreTrainedConfig):
         found = size_faults(self, sizes)
         found += size_faults(self, ("num_hidden_layers", "decoder_layers", "num_attention_heads"), MOST_LAYERS)
         found += self.rate_faults("hidden_dropout_prob", "attention_probs_dropout_prob")
+        padding = self.pad_token_id
+        if padding is not None and not 0 <= padding < self.vocab_size:
+            found.append(
+                f"pad_token_id must lie in 0 .. {self.vocab_size - 1}, got {padding}; None where there is no padding"
+            )
         for name in ("layer_norm_eps", "initializer_range"):
             if not 0 < getattr(self, name) < float("inf"):
                 found.append(f"{name} must be positive, got {getattr(self, name)}")
