@@ -155,7 +155,7 @@ def test_left_padding(encoding, memory):
 def test_padding_inside_the_text_is_refused():
     model, x = build(), ids(1, 6)
     for mask in ([1, 1, 0, 1, 1, 1], [1, 1, 1, 1, 1, 0]):
-        with pytest.raises(ValueError, match="padded on the left alone|pad each row on the left alone"):
+        with pytest.raises(ValueError, match=r"padded on the left alone|pad each row on the left alone"):
             model(x, attention_mask=torch.tensor([mask]), use_cache=True)
     cache = by_cache(model, x, [6])[1]
     with pytest.raises(ValueError, match=r"\(1, 7\), the 6 tokens of the cache included, got \(1, 1\)"):
