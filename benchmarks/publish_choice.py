@@ -57,6 +57,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
 
 WITHOUT: dict[str, tuple[str, str]] = {
     "decision/even_pairs_64": ("Even pairs, longer texts", "comparisons.md"),
+    "decision/reverse_64": ("Reverse, longer strings, a decoder", "comparisons.md"),
     "compare-classification": ("Short texts, equal parameters", "comparisons.md"),
     "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
     "compare-memory": ("Memory, letters at equal FLOPs", "comparisons.md"),
