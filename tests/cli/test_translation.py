@@ -111,7 +111,8 @@ def test_bad_input_is_one_line():
     assert "single texts; give no second ones" in refused("predict", "run/model", "a", "--pair", "b")
     assert "no text given" in refused("predict", "run/model", text="\n \n")
     assert "takes at most 16" in refused("predict", "run/model", "people " * 20)
-    assert "longer than the position table" in refused("predict", "run/model", "people", "--max-length", "40")
+    said = refused("predict", "run/model", "people", "--max-length", "40")
+    assert "max_length must be at most 17 for the model's position table, got 40" in said
     assert "data.target_source" in refused("evaluate", "run/model", "test.en")
     assert "no file matches 'nowhere.de'" in refused("evaluate", "run/model", "test.en", "--target", "nowhere.de")
     assert "only for task translation" in refused("evaluate", "causal/model", "text.txt", "--target", "test.de")

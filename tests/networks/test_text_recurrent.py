@@ -64,3 +64,12 @@ def test_dropout_is_between_layers_and_in_training_alone(kind, channels):
         assert torch.equal(body(x).features, body(x).features) != differs
         body.eval()
         assert torch.equal(body(x).features, body(x).features)
+
+
+def test_autocast_runs_in_float32_on_a_cpu_without_an_lstm_in_16_bits(monkeypatch):
+    monkeypatch.setattr("wordorder.networks.text.recurrent._HAS_16_BITS", False)
+    network, x = TextRecurrent(6, hidden=5, bidirectional=True), torch.randn(2, 4, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = network(x).features
+    assert found.dtype == torch.float32
+    assert torch.equal(found, network(x).features)

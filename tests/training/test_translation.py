@@ -242,7 +242,7 @@ def test_greedy_search_is_one_beam_and_a_translation_may_be_kept_short(trained, 
 def test_texts_and_translations_beyond_the_position_table_are_bad_input(trained):
     with pytest.raises(BadInput, match=r"text has 22 tokens, the model takes at most 16; shorten it: 'dog dog"):
         translate(trained.model_dir, ["dog", "dog " * 20])
-    with pytest.raises(BadInput, match="length 99 is longer than the position table"):
+    with pytest.raises(BadInput, match=r"max_length must be at most 17 for the model's position table, got 100"):
         translate(trained.model_dir, ["dog"], max_length=100)
 
 

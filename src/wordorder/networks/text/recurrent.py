@@ -14,6 +14,9 @@ from wordorder.ops import gather_tokens, valid_tokens
 
 RecurrentPooling = Literal["last", "mean"]
 
+_HAS_16_BITS = bool(getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)())
+"""Whether this CPU has an LSTM in 16 bits; torch says so nowhere in public."""
+
 
 class LSTM(nn.LSTM):
     """One direction of one layer of torch's LSTM, with initial weights that do not depend on the network's ``std``.
@@ -21,6 +24,15 @@ class LSTM(nn.LSTM):
     Hochreiter and Schmidhuber 1997; the forget gate's bias is 1 (Jozefowicz et al. 2015,
     https://proceedings.mlr.press/v37/jozefowicz15.html): a network that forgets at first learns slowly.
     """
+
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]  no packed sequences
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run the LSTM, in float32 under the autocast of a CPU that has none in 16 bits (torch would raise there)."""
+        if _HAS_16_BITS or input.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+            return super().forward(input, hx)
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(input.float(), None if hx is None else (hx[0].float(), hx[1].float()))
 
     def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
         """Draw weights U(-1/sqrt(H), 1/sqrt(H)), as in torch; biases 0, that of the forget gate 1."""
