@@ -90,6 +90,7 @@ pages: $(READY)  ## write the generated pages of docs/ anew, from the command li
 	$(BIN)/python benchmarks/publish_choice.py
 	$(BIN)/python benchmarks/publish_decision.py
 	$(BIN)/python benchmarks/publish_rates.py
+	$(BIN)/python benchmarks/publish_scales.py
 	$(BIN)/python benchmarks/publish_readme.py
 	$(BIN)/python benchmarks/publish_tutorials.py
 
