@@ -67,30 +67,21 @@ class Evidence:
 
 
 SST2 = {"data.source": "sst2-sentences", "training.num_train_epochs": 5}
+PLAIN = (
+    *("demo", "demo_long", "order_binding", "translation", "compare_mlm", "compare_clm", "compare_classification"),
+    *("compare_translation", "compare_documents", "compare_memory", "memory_wikitext", "memory_brackets"),
+    *("memory_instruction", "memory_letters", "parametrisation", "complex_order_rates"),
+)
+"""Recipes that are run as they are, and whose results have their names."""
 ALL = (
-    Evidence(name="demo", recipe="demo"),
+    *(Evidence(name=recipe.replace("_", "-"), recipe=recipe) for recipe in PLAIN),
     Evidence(name="rates", recipe="demo_rates", options=("--trials",)),
-    Evidence(name="demo-long", recipe="demo_long"),
-    Evidence(name="order-binding", recipe="order_binding"),
     Evidence(name="pretraining", recipe="pretraining", options=("--baseline", "bert-a")),
-    Evidence(name="translation", recipe="translation"),
-    Evidence(name="compare-mlm", recipe="compare_mlm"),
-    Evidence(name="compare-clm", recipe="compare_clm"),
-    Evidence(name="compare-classification", recipe="compare_classification"),
-    Evidence(name="compare-translation", recipe="compare_translation"),
-    Evidence(name="compare-documents", recipe="compare_documents"),
-    Evidence(name="compare-memory", recipe="compare_memory"),
-    Evidence(name="memory-wikitext", recipe="memory_wikitext"),
     *(Evidence(name=f"decision/{task}_64", recipe=f"decision/{task}") for task in TASKS),
     *(Evidence(name=f"decision/{task}_128", recipe=task, wider=f"decision/{task}_64") for task in TASKS),
-    Evidence(name="memory-brackets", recipe="memory_brackets"),
-    Evidence(name="memory-instruction", recipe="memory_instruction"),
-    Evidence(name="memory-letters", recipe="memory_letters"),
-    Evidence(name="parametrisation", recipe="parametrisation"),
     Evidence(name="tupe-64x2", recipe="tupe_scales"),
     Evidence(name="tupe-128x2", recipe="tupe_scales", settings=WIDER),
     Evidence(name="tupe-128x4", recipe="tupe_scales", settings={**WIDER, "model.num_hidden_layers": 4}),
-    Evidence(name="complex-order-rates", recipe="complex_order_rates"),
     Evidence(name="complex-order-rates-sst2", recipe="complex_order_rates", settings=SST2),
 )
 

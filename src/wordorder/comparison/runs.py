@@ -146,8 +146,7 @@ def _run_recipe(arm: Arm, seed: int, rates: Rates | None, fold: int | None) -> R
 
 
 def identity(run: Run, statistics: Json) -> dict[str, Any]:
-    """Return all that the run's numbers depend on: arm, seed, recipe without its [compare], and the content of
-    the data and of the files that it starts from."""
+    """Return all that the run's numbers depend on: arm, seed, recipe without [compare], content of data and files."""
     recipe = {name: table for name, table in run.recipe.to_dict().items() if name != "compare"}
     recipe["training"] = {**recipe["training"], "seed": run.seed}
     found = {"arm": run.arm, "recipe": recipe, "data": statistics["fingerprint"]}

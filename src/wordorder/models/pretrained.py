@@ -212,7 +212,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
     def loss_of(self, *args: object, **kwargs: Any) -> Tensor:
         """Return transformers' loss of the kind ``loss_type``, which each head sets.
 
-        transformers takes it from the class's name, so that a subclass of another name would have another loss.
+        transformers itself would take it from the class's name, which a subclass may change.
         """
         return cast("Any", self).loss_function(*args, **kwargs)
 

@@ -99,7 +99,7 @@ def execute(pipeline: Pipeline, run: Run, statistics: Statistics) -> Outcome:
         write_json(run.folder / IDENTITY, identity(run, statistics[run.fold]))
         release_memory()
         if not run.finished():
-            # a learning rate is chosen without a look at the test split
+            # a learning rate is chosen on the validation split, so the test split is not scored for it
             pipeline.train(run.recipe, run.folder, run.seed, test=run.trial is None)
         if run.finished() and run.to_probe():
             pipeline.probe(run.recipe, run.folder / MODEL, run.folder, run.probes)
