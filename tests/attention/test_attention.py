@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from wordorder import Encoder
 from wordorder.attention import AttentionSizes, attention, attention_weights, plan_attention
-from wordorder.encodings import PositionTerms, build_encoding
+from wordorder.encodings import T5, ALiBi, PositionTerms, build_encoding
+from wordorder.errors import BadInput
 from wordorder.networks import initialise
-from wordorder.ops import Contiguous, DenseBias, Visibility
+from wordorder.ops import Contiguous, DenseBias, ToeplitzBias, Visibility
 
 ON_CPU = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
 TOLERANCE = {torch.float64: (1e-12, 1e-12), torch.float32: (1e-5, 1e-5), torch.bfloat16: (2e-2, 2e-2)}
@@ -188,6 +190,96 @@ def test_plain_causal_attention_needs_no_mask():
 def test_wrong_arguments_are_named(call, word):
     with pytest.raises(ValueError, match=word):
         call(*inputs(4, 5, torch.float32)[:3])
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("queries", [1, 5])
+def test_a_bias_of_other_sizes_is_refused_whatever_the_backend(backend, queries):
+    q, k, v, _, _ = inputs(4, 5, torch.float32)
+    for bias in (
+        ToeplitzBias(torch.randn(3, queries + 4), queries),
+        DenseBias(torch.randn(1, 3, queries + 1, 5)),
+        ToeplitzBias(torch.randn(2, 8), 4),
+        DenseBias(torch.randn(3, 1, 4, 5)),
+    ):
+        with pytest.raises(BadInput, match="does not fit 2 examples, 3 heads, 4 queries and 5 keys"):
+            attention(q, k, v, bias, backend=backend)
+        with torch.no_grad(), pytest.raises(BadInput, match="does not fit"):
+            attention(q, k, v, bias)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("shape", [(1, 3, 1, 5), (2, 1, 4, 1)])
+def test_a_dense_bias_of_one_query_or_key_is_that_of_all(backend, shape):
+    q, k, v, _, _ = inputs(4, 5, torch.float64)
+    bias = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    found = [attention(q, k, v, DenseBias(b), backend=backend) for b in (bias, bias.expand(-1, -1, 4, 5))]
+    assert_close(*found, rtol=1e-12, atol=1e-12)
+    upstream = torch.randn_like(found[0])
+    gradients = (torch.autograd.grad((out * upstream).sum(), (q, k, v, bias)) for out in found)
+    assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+def test_an_encoding_for_other_heads_is_refused():
+    q = torch.randn(2, 4, 5, 16)
+    for encoding, words in (
+        (ALiBi(1), "ALiBi is for 1 heads, got q of 4"),
+        (T5(8, head_dim=16), "T5 is for 8 heads, got q of 4"),
+        (T5(4, head_dim=8), "heads of 8 channels, got q of 16"),
+        *(
+            (build_encoding(name, width=32, heads=4, layers=1, max_positions=8), "heads of 8 channels, got q of 16")
+            for name in ("none", "t5", "rope")
+        ),
+    ):
+        with pytest.raises(BadInput, match=words):
+            attention(q, q, q, encoding)
+    prepared = build_encoding("tupe-r", width=32, heads=4, layers=1, max_positions=8).prepare(5)
+    for order in (prepared, plan_for(q, q, prepared, None, "reference")):
+        with pytest.raises(BadInput, match="heads of 8 channels, got q of 16"):
+            attention(q, q, q, order)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_a_plan_is_for_calls_of_its_sizes(backend):
+    q, k, v, _, _ = inputs(5, 5, torch.float32)
+    where = Contiguous(5)
+    plan = plan_for(q, k, PositionTerms(0.3), Visibility(where, where, causal=True), backend)
+    attention(q, k, v, plan)
+    for call, words in (
+        ((q[:, :, -1:], k, v), "queries = 5, and the call has 1"),
+        ((q, k[:, :, 1:], v[:, :, 1:]), "keys = 5, and the call has 4"),
+        ((q[:1], k[:1], v[:1]), "batch = 2, and the call has 1"),
+        ((q[:, :1], k[:, :1], v[:, :1]), "heads = 3, and the call has 1"),
+        ((q.double(), k.double(), v.double()), "dtype = torch.float32, and the call has torch.float64"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            attention(*call, plan)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, in jvp
+def test_torch_func_and_tangents_run_on_a_cpu():
+    encoder = Encoder(20, width=16, heads=2, layers=1, encoding="t5").eval().double()
+    x, tangent = torch.randn(2, 5, 16, dtype=torch.float64), torch.randn(2, 5, 16, dtype=torch.float64)
+
+    def loss(x):
+        return encoder(inputs_embeds=x).hidden.square().sum()
+
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(leaf), leaf)
+    assert_close(torch.func.grad(loss)(x), gradient)
+    assert_close(torch.func.jvp(loss, (x,), (tangent,))[1], (gradient * tangent).sum())
+
+
+def test_second_derivatives_are_those_of_the_reference_alone():
+    q, k, v, _, _ = inputs(4, 5, torch.float64)
+    bias = ToeplitzBias(torch.randn(3, 8, dtype=torch.float64, requires_grad=True), 4)
+    (gradient,) = torch.autograd.grad(
+        attention(q, k, v, bias, backend="reference").square().sum(), q, create_graph=True
+    )
+    assert torch.autograd.grad(gradient.square().sum(), bias.table_HW)[0].isfinite().all()
+    out = attention(q, k, v, bias, backend="recomputed-tiles").square().sum()
+    with pytest.raises(RuntimeError, match="take backend='reference', or set"):
+        torch.autograd.grad(out, q, create_graph=True)
 
 
 def test_the_package_can_be_called_by_the_folder_s_name():

@@ -57,6 +57,7 @@ LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
         ({"traced": True}, "sdpa"),
         ({**LONG, "traced": True}, "sdpa"),
         ({"traced": True, "return_lse": True}, "reference"),
+        ({"transformed": True}, "reference"),
         # GPU
         ({"device": "cuda", "dtype": torch.bfloat16}, "triton"),
         ({"device": "cuda", "dtype": torch.bfloat16, "queries": 64, "keys": 64}, "sdpa"),

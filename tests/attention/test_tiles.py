@@ -445,14 +445,6 @@ def test_sizes_that_do_not_fit_are_refused(backend, case):
         attention(q, k, k, order, mask, backend=backend)
 
 
-def test_a_plan_of_another_batch_is_refused():
-    q = torch.randn(3, 2, 15, 8)
-    mask = Visibility(Contiguous(15), Contiguous(15), valid_BS=torch.ones(3, 15, dtype=torch.bool))
-    plan = plan_attention(PositionTerms(0.3), mask, AttentionSizes.of(q, q), backend="recomputed-tiles")
-    with pytest.raises(ValueError, match="the plan was made for 3 examples"):
-        attention(q[:2], q[:2], q[:2], plan)
-
-
 @pytest.mark.parametrize("backend", TILES)
 def test_a_local_window_written_as_a_bias(backend):
     table = torch.where(torch.arange(-699, 700).abs() < 50, 0.0, -torch.inf)[None].expand(2, -1)

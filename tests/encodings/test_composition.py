@@ -156,3 +156,29 @@ def test_the_order_is_where_positions_are_or_else_the_parameters(name):
     for positions in given:
         assert attention(q, q, q, encoding.prepare(positions).layer(0), backend="reference").device.type == "meta"
     assert attention(q, q, q, encoding.prepare(Contiguous(7), device=q.device).layer(0)).device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"use": "Decoder"}, "use must be one of encoder, decoder, cross-attention, got 'Decoder'"),
+        ({"with_memory": "lookahead"}, "with_memory must be one of none, segment-recurrence, look-ahead"),
+        ({"heads": 0}, "heads must be positive, got 0"),
+        ({"heads": 3}, "width must be a multiple of heads, got 64 and 3"),
+        ({"options": {"base": float("nan")}}, "base must be greater than 1, got nan"),
+        ({"options": {"base": float("inf")}}, "base must be greater than 1 and finite, got inf"),
+        ({"name": "rope-yarn", "options": {"factor": float("nan")}}, "factor must be at least 1, got nan"),
+    ],
+)
+def test_wrong_sizes_uses_and_numbers_are_named(given, words):
+    with pytest.raises(ValueError, match=words):
+        build_encoding(**{"name": "rope", "width": 64, "heads": 4, "layers": 1, "max_positions": 8, **given})
+
+
+@pytest.mark.parametrize("name", ["shaw", "t5", "shaw,t5"])
+def test_layers_are_counted_from_0(name):
+    order = build_encoding(name, width=32, heads=4, layers=2, max_positions=8).prepare(5)
+    order.layer(1)
+    for index in (-1, *([2] if "," in name else [])):
+        with pytest.raises(BadInput, match=f"index must .*, got {index}"):
+            order.layer(index)

@@ -107,10 +107,11 @@ def test_it_starts_as_the_authors_code_whatever_the_networks_rule():
     assert torch.equal(fire.outer_weight, before)
 
 
-def test_a_c_of_zero_gives_no_nan():
+@pytest.mark.parametrize("name", ["c", "threshold"])
+def test_a_zero_gives_no_nan(name):
     fire = FIRE(2)
     with torch.no_grad():
-        fire.c.zero_()
+        fire.get_parameter(name).zero_()
     bias = fire(Contiguous(5), Contiguous(5)).dense()
     assert bias.isfinite().all()
     bias.sum().backward()

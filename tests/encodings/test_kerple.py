@@ -110,3 +110,14 @@ def test_the_further_the_less(kind):
 def test_wrong_arguments_are_named(kind, heads):
     with pytest.raises(ValueError, match=f"heads must be positive, got {heads}"):
         kind(heads)
+
+
+@pytest.mark.parametrize("kind", [KERPLELog, KERPLEPower])
+def test_second_derivatives_are_finite_at_distance_0(kind):
+    kernel = kind(2).double()
+    initialise(kernel, seed=0)
+    parameters = tuple(kernel.parameters())
+    bias = kernel(Contiguous(5), Contiguous(5)).dense()
+    gradients = torch.autograd.grad(bias.square().sum(), parameters, create_graph=True)
+    sum(gradient.square().sum() for gradient in gradients).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in parameters)

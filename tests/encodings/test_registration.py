@@ -1,6 +1,7 @@
 """An encoding of one's own under a name: what is refused, what is remembered, and models that are saved with it."""
 
 import importlib.util
+import json
 import sys
 
 import pytest
@@ -97,6 +98,8 @@ def test_the_same_class_may_be_registered_again_and_another_not():
     ("name", "encoding", "words"),
     [
         ("rope", Slope, r"name 'rope' is taken by wordorder\.encodings\.rotary\.Rotary"),
+        ("Rope", Slope, "name 'Rope' would be read as 'rope', which is in the catalogue"),
+        ("TUPE_A", Slope, "name 'TUPE_A' would be read as 'tupe-a'"),
         *((name, Slope, "name must be of letters") for name in ("a+b", "a,b", "a*2", "my slope", "", "a.b", "-a", 3)),
         ("mine", nn.Linear, "encoding must be a class"),
         ("mine", Slope(2), "encoding must be a class"),
@@ -159,6 +162,20 @@ def test_a_saved_model_names_the_class_and_the_file_where_it_is_not_registered(t
     (line,) = error.value.faults
     assert "the class Slope of test_registration.py" in line
     assert "wordorder.encodings.register_encoding('my-slope', Slope)" in line
+
+
+def test_a_saved_model_is_never_read_with_an_encoding_of_another_letter_case(tmp_path):
+    from transformers import AutoModelForMaskedLM
+
+    from wordorder.models import build_config, build_model
+
+    build_model(build_config("encoder", encoding="alibi", **SMALL), "masked-lm", seed=0).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"  # as an earlier version wrote it, which took any name
+    given = json.loads(file.read_text("utf-8"))
+    own = {"class": "ALiBi", "file": "mine.py", "sha256": ""}
+    file.write_text(json.dumps({**given, "encoding": "Alibi", "own_encodings": {"Alibi": own}}), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"encoding 'Alibi' of this model is none of the catalogue: .* mine\.py"):
+        AutoModelForMaskedLM.from_pretrained(tmp_path)
 
 
 def test_another_file_under_the_same_name_is_warned_of(tmp_path):

@@ -3,6 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder import LookAheadMemory, SegmentRecurrence
+from wordorder.errors import BadInput
 from wordorder.memory import LookAheadState, MemoryState, RecurrenceState
 
 
@@ -98,6 +99,14 @@ def test_another_kind_or_a_missing_entry_is_refused():
         numbers = {f"{kind}.position": torch.tensor(1), f"{kind}.entered": torch.tensor(1)}
         with pytest.raises(ValueError, match=rf"keeps {keeps}.*, got none of them"):
             MemoryState.from_state_dict(numbers)
+
+
+@STATES
+def test_a_state_moves_to_a_device_and_to_nothing_else(make):
+    state = make()
+    assert_same(state.to("cpu"), state)
+    with pytest.raises(BadInput, match=r"a state moves to a device, such as 'cuda', got torch\.bfloat16"):
+        state.to(torch.bfloat16)
 
 
 @pytest.mark.parametrize("memory", [SegmentRecurrence, LookAheadMemory])

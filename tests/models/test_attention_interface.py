@@ -1,6 +1,7 @@
 """transformers' models on our attention, against their own eager attention; T5's bias as a matrix and as a table."""
 
 import copy
+import pickle
 from functools import cache
 
 import pytest
@@ -432,6 +433,7 @@ def test_a_converted_model_is_saved_as_it_was(tmp_path):
     assert files[0] == files[1]
     for name in files[0]:
         assert (tmp_path / "linear" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    assert_same(step(pickle.loads(pickle.dumps(linear))), step(linear))
     again = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "linear", attn_implementation=NAME)
     assert type(again.encoder.block[0].layer[0].SelfAttention).__name__ == "T5Attention"
     assert_same(step(again), step(linear))

@@ -281,7 +281,8 @@ def test_a_query_that_sees_nothing_weighs_nothing():
         PositionTerms(6**-0.5),
         Visibility(Contiguous(5), Contiguous(5), valid_BS=torch.zeros(1, 5, dtype=torch.bool)),
     )
-    plan = Plan("reference", order, mask, mask.dense())
+    q = x.view(1, 4, 5, 6)
+    plan = Plan("reference", order, AttentionSizes.of(q, q), mask, mask.dense())
     found = module(x, plan)
     assert_close(found, torch.cat((module.out.bias_real, module.out.bias_imag)).expand(1, 5, 24))
     (grad,) = torch.autograd.grad(found.sum(), x)

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from wordorder.encodings import build_encoding
 from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility, as_positions, shift_between
 from wordorder.ops.positions import check_within_table, distances_BTS, table_rows
 
@@ -101,6 +102,29 @@ def test_conditions_that_contradict_each_other_are_refused(keywords, word):
 def test_positions_that_are_no_tensor_are_refused(positions):
     with pytest.raises(ValueError, match=r"positions must be a tensor of integers, .* got (list|range|bool|float)"):
         as_positions(positions)
+
+
+def test_a_length_that_is_no_whole_number_is_refused():
+    with pytest.raises(ValueError, match=r"length must be a whole number of tokens, got 5\.0"):
+        Contiguous(5.0)
+
+
+def test_queries_and_keys_are_of_as_many_rows():
+    two, three = (as_positions(torch.arange(5).repeat(rows, 1)) for rows in (2, 3))
+    encoding = build_encoding("t5", width=32, heads=4, layers=1, max_positions=16)
+    with pytest.raises(
+        ValueError, match="positions and key_positions must have as many rows as each other, or 1, got 2 and 3"
+    ):
+        encoding.prepare(two, three)
+    with pytest.raises(ValueError, match="query and key must have as many rows as each other, or 1, got 3 and 2"):
+        Visibility(three, two)
+    Visibility(three, Contiguous(5))
+
+
+def test_a_table_is_not_looked_at_under_a_transform():
+    table, positions = torch.randn(6, 3), torch.arange(5).repeat(4, 1)
+    rows = torch.func.vmap(lambda row: table_rows(table, as_positions(row), 6))(positions)
+    assert torch.equal(rows[2, 0], table[:5])
 
 
 def test_offsets_in_tensors_are_never_compared():

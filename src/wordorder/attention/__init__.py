@@ -1,7 +1,8 @@
 """One attention with a slow specification (`reference`) and faster exact backends; the call itself is in `attend`.
 
 The package exports the function under the name of this folder, so the module can be called as well:
-``wordorder.attention(q, k, v, order, mask)``.
+``wordorder.attention(q, k, v, order, mask)``. `torch.compile` does not trace the call of a module: code that is
+compiled imports the function, ``from wordorder.attention import attention``.
 """
 
 import sys

@@ -94,7 +94,7 @@ def attention(
         ValueError: shapes do not fit, a mask is not boolean, dropout is out of range, or the backend cannot do what
             is asked; attention is only a part of what the encoding does (see `wordorder.Positional`); or a causal mask
             meets an encoding that was built for both sides.
-        RuntimeError: second derivatives of tiles are asked for.
+        RuntimeError: second derivatives are asked for, which only ``backend="reference"`` has.
     """
     _check_shapes(q, k, v)
     if not 0 <= dropout < 1:
@@ -105,10 +105,12 @@ def attention(
     if isinstance(order, Plan):
         if mask is not None or backend is not None:
             raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
+        _check_head_dim(order.order.head_dim, q)
         check_plan(order, sizes, dropout=dropout, return_lse=return_lse)
         plan = order
     else:
         order = order or PositionTerms(q.shape[-1] ** -0.5)
+        _check_head_dim(order.head_dim, q)
         plan = plan_attention(order, mask, sizes, backend=backend, dropout=dropout, return_lse=return_lse)
     assert isinstance(plan, Plan)  # _as_order let nothing pass that differs by layer
     output, lse = attend(q, k, v, plan, dropout=dropout, return_lse=return_lse)
@@ -192,6 +194,11 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"q, k and v must be of one dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
 
 
+def _check_head_dim(built_for: int | None, q: Tensor) -> None:
+    if built_for not in (None, q.shape[-1]):
+        raise BadInput(f"this encoding is for heads of {built_for} channels, got q of {q.shape[-1]}")
+
+
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
 
@@ -204,9 +211,10 @@ def _as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | Non
     if isinstance(given, Bias):
         return PositionTerms(q.shape[-1] ** -0.5, given)
     if isinstance(given, Encoding):
-        built_for = getattr(given, "head_dim", q.shape[-1])
-        if built_for != q.shape[-1]:
-            raise BadInput(f"this {type(given).__name__} is for heads of {built_for} channels, got q of {q.shape[-1]}")
+        _check_head_dim(getattr(given, "head_dim", None), q)
+        heads = getattr(given, "heads", q.shape[1])
+        if heads != q.shape[1]:
+            raise BadInput(f"this {type(given).__name__} is for {heads} heads, got q of {q.shape[1]}")
         given = Composition({"encoding": given}, head_dim=q.shape[-1])
     if not isinstance(given, Composition):
         raise BadInput(

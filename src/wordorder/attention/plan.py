@@ -13,7 +13,7 @@ from wordorder.attention.triton.bias import KernelBias, kernel_bias
 from wordorder.attention.triton.masks import KernelMask, kernel_mask
 from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
-from wordorder.ops import DenseBias, LowRankBias, Packed, Visibility, check_positions_fit
+from wordorder.ops import DenseBias, LowRankBias, Packed, Visibility, check_bias_fits, check_positions_fit
 from wordorder.ops.execution import transformed
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class Plan:
 
     backend: Backend
     order: PositionTerms
+    sizes: "AttentionSizes"
+    """Those of the calls it was made for."""
     mask: Visibility | Tensor | None = None
     """The mask, as it was given."""
     visible_B1TS: Tensor | None = None
@@ -118,7 +120,11 @@ def plan_attention(
 
 
 def check_plan(plan: Plan, sizes: AttentionSizes, *, dropout: float, return_lse: bool) -> None:
-    """Refuse a call that the plan's backend cannot do."""
+    """Refuse a call that the plan's backend cannot do, or that is of other sizes than the plan was made for."""
+    for name in ("batch", "heads", "queries", "keys", "dtype"):
+        made, given = getattr(plan.sizes, name), getattr(sizes, name)
+        if made != given:
+            raise BadInput(f"this Plan was made for {name} = {made}, and the call has {given}: make one for its sizes")
     call = _call(plan.order, None, sizes, _Wanted(plan.backend, dropout > 0, return_lse))
     # a plan made outside a traced layer stays what it is: its backend runs outside as well
     choose_backend(replace(call, traced=False, transformed=False), plan.backend)
@@ -139,6 +145,8 @@ def _plan(
     if order.positions is not None:
         check_positions_fit("the order's query positions", order.positions[0], sizes.batch, sizes.queries)
         check_positions_fit("the order's key positions", order.positions[1], sizes.batch, sizes.keys)
+    if order.bias is not None:
+        check_bias_fits(order.bias, batch=sizes.batch, heads=sizes.heads, queries=sizes.queries, keys=sizes.keys)
     if mask is not None:
         mask = _checked_mask(mask, sizes)
     call = _call(order, mask, sizes, wanted)
@@ -147,19 +155,18 @@ def _plan(
         mask = None
     if chosen == "flex":
         blocks = flex.block_mask(mask, sizes.batch, sizes.heads, sizes.queries, sizes.keys, sizes.device)
-        return Plan(chosen, order, mask, block_mask=blocks)
+        return Plan(chosen, order, sizes, mask, block_mask=blocks)
     if chosen == "triton":
         read = kernel_mask(mask, sizes.batch, sizes.device)
-        return Plan(
-            chosen, order, mask, kernel_bias=kernel_bias(order.bias, sizes.heads, sizes.dtype), kernel_mask=read
-        )
+        own = kernel_bias(order.bias, sizes.heads, sizes.dtype)
+        return Plan(chosen, order, sizes, mask, kernel_bias=own, kernel_mask=read)
     if chosen.endswith("tiles"):
         tile_mask = TileMask(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
         if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
             # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
             wide = torch.promote_types(sizes.dtype, torch.float32)
             order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
-        return Plan(chosen, order, mask, tile_mask=tile_mask)
+        return Plan(chosen, order, sizes, mask, tile_mask=tile_mask)
     plain = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
     causal = chosen == "sdpa" and plain
     if isinstance(mask, Visibility):
@@ -167,8 +174,8 @@ def _plan(
     else:
         visible = mask
     if chosen == "reference":
-        return Plan(chosen, order, mask, visible)
-    return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, sizes.dtype), causal)
+        return Plan(chosen, order, sizes, mask, visible)
+    return Plan(chosen, order, sizes, mask, visible, sdpa.additive_mask(order, visible, sizes.dtype), causal)
 
 
 def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:

@@ -8,7 +8,14 @@ from typing import Any, Literal, cast, get_type_hints
 
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.composition import Composition, Hybrid
-from wordorder.encodings.places import GIVEN_BY_NETWORK, Encoding, OnEmbeddings, ReplacesEmbedding
+from wordorder.encodings.places import (
+    GIVEN_BY_NETWORK,
+    Encoding,
+    OnEmbeddings,
+    ReplacesEmbedding,
+    check_choice,
+    check_positive,
+)
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 
@@ -55,9 +62,14 @@ def build_encoding(
     Raises:
         BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
             ``cls="position-0"`` with a memory, a pattern longer than the network, or one of which some layers name
-            an encoding that acts on embeddings and others do not.
-        ValueError: an option is out of range.
+            an encoding that acts on embeddings and others do not; or width is no multiple of heads.
+        ValueError: an option or a size is out of range, or use or with_memory is none of those.
     """
+    check_choice("use", use, Use)
+    check_choice("with_memory", with_memory, WithMemory)
+    check_positive(width=width, heads=heads, layers=layers, max_positions=max_positions)
+    if width % heads:
+        raise BadInput(f"width must be a multiple of heads, got {width} and {heads}")
     pattern = pattern_of(name)
     if len(pattern) > layers:
         raise BadInput(
@@ -167,10 +179,10 @@ def canonical_name(name: str) -> str:
 
     Parts that are unknown stay as they are; `pattern_of` refuses them.
     """
-    return re.sub(r"[^+,*\s]+", lambda part: _known_spelling(part[0]), name)
+    return re.sub(r"[^+,*\s]+", lambda part: known_spelling(part[0]), name)
 
 
-def _known_spelling(part: str) -> str:
+def known_spelling(part: str) -> str:
     """Return the name of the catalogue that differs from a part in letter case or in "_" for "-" only, or the part."""
     if part in CATALOG:
         return part
@@ -184,7 +196,7 @@ def names_of(name: str) -> tuple[str, ...]:
 
 
 def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
-    names = tuple(_known_spelling(part.strip()) for part in text.split("+"))
+    names = tuple(known_spelling(part.strip()) for part in text.split("+"))
     for part in names:
         if part not in CATALOG:
             close = difflib.get_close_matches(part.lower(), CATALOG, n=5, cutoff=0.5)

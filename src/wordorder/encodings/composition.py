@@ -17,7 +17,17 @@ from wordorder.encodings.places import (
     OnScoresByContent,
     ReplacesEmbedding,
 )
-from wordorder.ops import Bias, Contiguous, Positions, PositionsLike, Visibility, as_positions, check_positions_fit
+from wordorder.errors import BadInput
+from wordorder.ops import (
+    Bias,
+    Contiguous,
+    Positions,
+    PositionsLike,
+    Visibility,
+    as_positions,
+    check_positions_fit,
+    check_rows_agree,
+)
 from wordorder.ops.precision import no_autocast
 
 Term = tuple[Move, Move] | Bias | ContentScores
@@ -43,9 +53,17 @@ class PositionTerms:
     """Positions of the queries and of the keys; None = unknown, and not checked."""
     two_sided: bool = field(default=False, compare=False)
     """Whether an encoding has separate weights for keys on the right, which a causal mask would hide."""
+    head_dim: int | None = field(default=None, compare=False)
+    """Channels per head, D, that the encodings were built for; None = unknown, and not checked."""
 
     def layer(self, index: int) -> "PositionTerms":
-        """Return the terms of layer ``index`` (from 0); only terms that depend on content differ between layers."""
+        """Return the terms of layer ``index`` (from 0); only terms that depend on content differ between layers.
+
+        Raises:
+            BadInput: the index is negative.
+        """
+        if index < 0:
+            raise BadInput(f"index must be that of a layer, counted from 0, got {index}")
         if not self.content:
             return self
         return replace(self, content=tuple(term.layer(index) for term in self.content))
@@ -80,6 +98,7 @@ def combine_terms(
     *,
     positions: tuple[Positions, Positions] | None = None,
     two_sided: bool = False,
+    head_dim: int | None = None,
 ) -> PositionTerms:
     """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added."""
     moves: list[tuple[Move, Move]] = []
@@ -93,7 +112,7 @@ def combine_terms(
         else:
             moves.append(term)
     queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
-    return PositionTerms(scale, bias, queries, keys, tuple(content), positions, two_sided)
+    return PositionTerms(scale, bias, queries, keys, tuple(content), positions, two_sided, head_dim)
 
 
 @dataclass(frozen=True)
@@ -105,7 +124,13 @@ class PositionTermsByLayer:
     """For each layer the index of its kind."""
 
     def layer(self, index: int) -> PositionTerms:
-        """Return the terms of layer ``index`` (from 0)."""
+        """Return the terms of layer ``index`` (from 0).
+
+        Raises:
+            BadInput: there is no such layer.
+        """
+        if not 0 <= index < len(self.kind_of_layer):
+            raise BadInput(f"index must lie in 0 .. {len(self.kind_of_layer) - 1}, got {index}")
         return self.kinds[self.kind_of_layer[index]].layer(index)
 
     def all_keys_to_the_right(self) -> "PositionTermsByLayer":
@@ -132,6 +157,7 @@ class Composition(nn.Module):
             raise ValueError(f"only one encoding can replace the token embeddings, got {', '.join(replacing)}")
         self.parts = nn.ModuleDict({name: part for name, part in parts.items() if name not in replacing})
         self._replacing = replacing  # a plain dict, in which torch registers nothing
+        self.head_dim = head_dim
         self.scale = _content_scale(parts, head_dim)
         """The factor on q.k; in a `Hybrid` that of the first layer."""
 
@@ -178,16 +204,20 @@ class Composition(nn.Module):
                 else that of the encodings' parameters, else the CPU.
 
         Raises:
-            BadInput: positions are not integers, have neither one nor two axes, or no token.
+            BadInput: positions are not integers, have neither one nor two axes, or no token; those of queries and keys
+                are of different numbers of rows, neither of which is 1.
         """
         query = as_positions(positions)
         key = query if key_positions is None else as_positions(key_positions)
+        check_rows_agree("positions", query, "key_positions", key)
         return self._together(self.terms(query, key, dtype=dtype, device=device), (query, key))
 
     def _together(
         self, terms: dict[str, Term], positions: tuple[Positions, Positions]
     ) -> PositionTerms | PositionTermsByLayer:
-        return combine_terms(self.scale, terms.values(), positions=positions, two_sided=self.two_sided)
+        return combine_terms(
+            self.scale, terms.values(), positions=positions, two_sided=self.two_sided, head_dim=self.head_dim
+        )
 
     @property
     def two_sided(self) -> bool:
@@ -307,7 +337,11 @@ class Hybrid(Composition):
                 terms[name] = TermOfSomeLayers(term, self.layers_with(name))
         orders = [
             combine_terms(
-                scale, (terms[name] for name in kind if name in terms), positions=positions, two_sided=self.two_sided
+                scale,
+                (terms[name] for name in kind if name in terms),
+                positions=positions,
+                two_sided=self.two_sided,
+                head_dim=self.head_dim,
             )
             for scale, kind in zip(self.scales, self.kinds, strict=True)
         ]

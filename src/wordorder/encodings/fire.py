@@ -11,7 +11,7 @@ from wordorder.ops import DenseBias, PositionsLike, as_positions
 from wordorder.ops.positions import distances_BTS
 
 NEVER_ZERO = 1e-6
-"""c is kept this far from 0, where the share would be 0 / 0; the authors' code adds as much to the denominator."""
+"""c and L are kept this far from 0, where the share would be 0 / 0; the authors' code adds it to the denominator."""
 
 
 class FIRE(OnScores):
@@ -69,6 +69,7 @@ class FIRE(OnScores):
     ) -> None:
         super().__init__()
         check_positive(heads=heads, inner=inner, first_c=first_c, first_threshold=first_threshold)
+        self.heads = heads
         self.first_c, self.first_threshold, self.bidirectional = first_c, first_threshold, bidirectional
         self.c, self.threshold = nn.Parameter(torch.empty(1)), nn.Parameter(torch.empty(1))
         self.inner_weight, self.inner_bias = nn.Parameter(torch.empty(inner)), nn.Parameter(torch.empty(inner))
@@ -106,7 +107,8 @@ class FIRE(OnScores):
         distance_BTS = distances_BTS(query, key, device)
         later_BTS = torch.maximum(query.index_BT(device)[:, :, None], key.index_BT(device)[:, None, :])
         c = self.c.to(wide).abs().clamp(min=NEVER_ZERO)
-        longest_BTS = torch.maximum(later_BTS.to(wide), self.threshold.to(wide).abs() * self.first_threshold)
+        threshold = (self.threshold.to(wide).abs() * self.first_threshold).clamp(min=NEVER_ZERO)
+        longest_BTS = torch.maximum(later_BTS.to(wide), threshold)
         share_BTS = torch.log1p(c * distance_BTS.abs()) / torch.log1p(c * longest_BTS)
         if self.bidirectional:
             share_BTS = torch.where(distance_BTS > 0, -share_BTS, share_BTS)

@@ -129,4 +129,6 @@ class KERPLEPower(_Kerple):
         return torch.logit(r2_H / 2)
 
     def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
-        return -r1_H * distance.to(r1_H.dtype) ** r2_H
+        far = distance.to(r1_H.dtype)
+        # 0 ** r2 has no second derivative by r2
+        return -r1_H * (far.masked_fill(far == 0, 1) ** r2_H).masked_fill(far == 0, 0)

@@ -47,8 +47,8 @@ def check_sines(base: float, **channels: int) -> None:
     for name, value in channels.items():
         if value <= 0 or value % 2:
             raise ValueError(f"{name} must be positive and even, got {value}")
-    if base <= 1:
-        raise ValueError(f"base must be greater than 1, got {base}")
+    if not 1 < base < math.inf:
+        raise ValueError(f"base must be greater than 1{' and finite' if base > 1 else ''}, got {base}")
 
 
 def check_choice(name: str, value: str, choices: object) -> None:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from wordorder.encodings.build import options_of
+from wordorder.encodings.build import known_spelling, options_of
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.places import Encoding
 from wordorder.errors import BadInput
@@ -69,6 +69,9 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
         raise ValueError(
             f"encoding {encoding.__name__}: {', '.join(needed)} must have a default for networks to use it"
         )
+    known = known_spelling(name)
+    if known != name:
+        raise ValueError(f"name {name!r} would be read as {known!r}, which is in the catalogue; choose another")
     there = CATALOG.get(name)
     same = there is not None and (there.__module__, there.__qualname__) == (encoding.__module__, encoding.__qualname__)
     if there is not None and not (name in _SOURCES and same):

@@ -219,6 +219,6 @@ def _geometric(head_dim: int, base: float, dtype: torch.dtype, device: torch.dev
 
 
 def _checked_factor(factor: float) -> float:
-    if factor < 1:
-        raise ValueError(f"factor must be at least 1, got {factor}")
+    if not 1 <= factor < math.inf:
+        raise ValueError(f"factor must be at least 1{' and finite' if factor > 1 else ''}, got {factor}")
     return factor

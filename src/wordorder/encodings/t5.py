@@ -29,7 +29,7 @@ class T5(OnDistance):
         heads: H; positive.
         head_dim: channels per head, D; needed where ``scale`` is not given. Networks pass it.
         scale: factor on the table; positive. Default: sqrt(head_dim).
-        buckets: rows of the table; even, at least 4.
+        buckets: rows of the table; even and at least 4 where bidirectional, else at least 2.
         max_distance: from here on all distances share a bucket, in tokens.
         bidirectional: separate buckets for left and right; False in decoders.
 
@@ -59,7 +59,7 @@ class T5(OnDistance):
                 raise ValueError("scale is sqrt(head_dim) unless given: pass head_dim, or scale=1.0 for a plain table")
             scale = math.sqrt(head_dim)
         check_positive(scale=scale)
-        self.scale = scale
+        self.heads, self.head_dim, self.scale = heads, head_dim, scale
         self.buckets, self.max_distance, self.bidirectional = buckets, max_distance, bidirectional
         self.table = nn.Embedding(buckets, heads)
         self.at_distance(self.table.weight.new_zeros(1).long())  # raises where the numbers do not fit together

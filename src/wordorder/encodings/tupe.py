@@ -231,7 +231,7 @@ class TUPERelative(TUPE):
         cls: "position-0" unties the token at position 0, for texts that begin with [CLS]; "none" unties nothing.
         theta: the source of theta1 and theta2, "table-rows" or "free"; read only with ``cls="position-0"``.
         reset: "paper", or "reference-code" for the released checkpoint; read only with ``cls="position-0"``.
-        buckets: rows of the relative table; even, at least 4.
+        buckets: rows of the relative table; even and at least 4 where bidirectional, else at least 2.
         max_distance: from here on all distances share a bucket, in tokens.
         projection_bias: whether U_Q and U_K have biases.
         norm_eps: epsilon of the layer norm; 1e-5 as in the reference code.

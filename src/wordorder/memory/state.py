@@ -8,6 +8,8 @@ from typing import ClassVar, Literal, NamedTuple, NotRequired, Self, TypedDict, 
 import torch
 from torch import Tensor
 
+from wordorder.errors import BadInput
+
 KeyValues = tuple[Tensor, Tensor]
 """Keys and values of one layer, each (B, G, S, D)."""
 
@@ -156,7 +158,13 @@ class MemoryState(ABC):
         return self
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the state on another device."""
+        """Return the state on another device.
+
+        Raises:
+            BadInput: of something else, such as a dtype: slots keep theirs, and positions are whole numbers.
+        """
+        if not isinstance(device, torch.device | str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadInput(f"a state moves to a device, such as 'cuda', got {device}; its dtypes stay as they are")
         return self._each(lambda tensor: tensor.to(device))
 
     def reorder(self, rows: Tensor) -> Self:

@@ -176,7 +176,15 @@ def linear_t5_bias(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-class _HandsOverTable:
+class _Mixed:
+    """A class made here, which pickle cannot find by name: it is made again where a copy is read."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        _, (_, *arguments), *state = super().__reduce_ex__(protocol)
+        return _new, (type(self).__bases__, *arguments), *state
+
+
+class _HandsOverTable(_Mixed):
     """The part of a T5 attention layer that makes the bias. Mixed in before the layer's class."""
 
     config: Any
@@ -201,7 +209,7 @@ class _HandsOverTable:
         return bias.dense() if once else bias
 
 
-class _HandsOverNothing:
+class _HandsOverNothing(_Mixed):
     """The part of a T5 cross-attention layer that makes the bias, which is none. Mixed in before the layer's class."""
 
     has_relative_attention_bias = property(lambda self: True)  # transformers would write zeros out
@@ -213,6 +221,12 @@ class _HandsOverNothing:
 @cache
 def _mixed(part: type, layer: type) -> type:
     return type(f"{part.__name__}{layer.__name__}", (part, layer), {})
+
+
+def _new(bases: tuple[type, type], *arguments: Any) -> Any:
+    """Return an empty module of the class that `_mixed` makes of these."""
+    made = _mixed(*bases)
+    return made.__new__(made, *arguments)
 
 
 def _is_t5(module: nn.Module) -> bool:

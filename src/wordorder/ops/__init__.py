@@ -7,6 +7,7 @@ from wordorder.ops.bias import RelativeBias as RelativeBias
 from wordorder.ops.bias import RelativeKeyBias as RelativeKeyBias
 from wordorder.ops.bias import SumBias as SumBias
 from wordorder.ops.bias import ToeplitzBias as ToeplitzBias
+from wordorder.ops.bias import check_bias_fits as check_bias_fits
 from wordorder.ops.bias import relative_shift as relative_shift
 from wordorder.ops.merge import merge_read_outs as merge_read_outs
 from wordorder.ops.positions import Arbitrary as Arbitrary
@@ -16,6 +17,7 @@ from wordorder.ops.positions import Positions as Positions
 from wordorder.ops.positions import PositionsLike as PositionsLike
 from wordorder.ops.positions import as_positions as as_positions
 from wordorder.ops.positions import check_positions_fit as check_positions_fit
+from wordorder.ops.positions import check_rows_agree as check_rows_agree
 from wordorder.ops.positions import diagonal_distances as diagonal_distances
 from wordorder.ops.positions import diagonals_not_to_the_right as diagonals_not_to_the_right
 from wordorder.ops.positions import gather_tokens as gather_tokens

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from wordorder.errors import BadInput
 from wordorder.ops.precision import no_autocast
 
 
@@ -30,6 +31,11 @@ class Bias(ABC):
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
         """Tensors that the term is made of; gradients flow into these."""
+
+    @property
+    @abstractmethod
+    def lengths(self) -> tuple[int, int]:
+        """Numbers of queries and keys, (T, S)."""
 
     @abstractmethod
     def to(self, dtype: torch.dtype) -> "Bias":
@@ -55,13 +61,17 @@ class Bias(ABC):
 
 @dataclass(frozen=True, eq=False)
 class DenseBias(Bias):
-    """A term given entry by entry, (B or 1, H or 1, T, S)."""
+    """A term given entry by entry, (B or 1, H or 1, T, S); attention reads a single query or key as all of them."""
 
     tensor_BHTS: Tensor
     may_hide: bool = field(default=True, kw_only=True)
 
     def dense(self) -> Tensor:
         return self.tensor_BHTS
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.tensor_BHTS.shape[-2], self.tensor_BHTS.shape[-1]
 
     def to(self, dtype: torch.dtype) -> "DenseBias":
         return DenseBias(self.tensor_BHTS.to(dtype), may_hide=self.may_hide)
@@ -82,6 +92,10 @@ class LowRankBias(Bias):
 
     def dense(self) -> Tensor:
         return self.query_factor_BHTR @ self.key_factor_BHSR.transpose(-1, -2)
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.query_factor_BHTR.shape[-2], self.key_factor_BHSR.shape[-2]
 
     def to(self, dtype: torch.dtype) -> "LowRankBias":
         return LowRankBias(self.query_factor_BHTR.to(dtype), self.key_factor_BHSR.to(dtype))
@@ -112,6 +126,10 @@ class ToeplitzBias(Bias):
         flat_HX = self.table_HW.index_select(-1, column_TS.flatten())
         return flat_HX.view(1, -1, queries, keys)
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.queries, self.keys
+
     def to(self, dtype: torch.dtype) -> "ToeplitzBias":
         return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self.may_hide)
 
@@ -133,6 +151,10 @@ class SumBias(Bias):
             total = total + summand.dense()
         return total
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.summands[0].lengths
+
     def to(self, dtype: torch.dtype) -> "SumBias":
         return SumBias([summand.to(dtype) for summand in self.summands])
 
@@ -142,6 +164,25 @@ class SumBias(Bias):
 
     def parts(self) -> tuple[Bias, ...]:
         return self.summands
+
+
+def check_bias_fits(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> None:
+    """Refuse a term of other sizes, which a backend would broadcast, or cut tiles from, and give wrong numbers.
+
+    Raises:
+        BadInput: a part has other lengths, or tensors that are not of 1 or ``batch`` examples and 1 or ``heads`` heads.
+    """
+    for part in bias.parts():
+        own = (part.table_HW[None],) if isinstance(part, ToeplitzBias) else part.tensors
+        fits = all(tensor.shape[0] in (1, batch) and tensor.shape[1] in (1, heads) for tensor in own)
+        for found, wanted in zip(part.lengths, (queries, keys), strict=True):
+            fits &= found == wanted or (found == 1 and isinstance(part, DenseBias))
+        if not fits:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in part.tensors)
+            raise BadInput(
+                f"a {type(part).__name__} of {part.lengths[0]} x {part.lengths[1]} positions, tensors {shapes}, does"
+                f" not fit {batch} examples, {heads} heads, {queries} queries and {keys} keys"
+            )
 
 
 def relative_shift(product_BHTW: Tensor, keys: int) -> Tensor:
@@ -203,6 +244,10 @@ class RelativeBias(Bias):
         rows_BHWD = F.pad(self.row_BHRD, (0, 0, self.first, self._missing))
         return relative_shift(self.query_BHTD @ rows_BHWD.transpose(-1, -2), self.keys)
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.queries, self.keys
+
     def to(self, dtype: torch.dtype) -> "RelativeBias":
         return RelativeBias(self.query_BHTD.to(dtype), self.row_BHRD.to(dtype), self.keys, first=self.first)
 
@@ -233,6 +278,10 @@ class RelativeKeyBias(Bias):
 
     def dense(self) -> Tensor:
         return self.exchanged.dense().transpose(-1, -2)
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.queries, self.keys
 
     def to(self, dtype: torch.dtype) -> "RelativeKeyBias":
         key_BHSD, row_BHRD = self.tensors

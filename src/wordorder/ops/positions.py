@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.errors import BadInput
+from wordorder.ops.execution import may_be_read
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,7 @@ def check_positions_fit(name: str, positions: Positions, batch: int, length: int
     Raises:
         BadInput: they are of another number of tokens or rows.
     """
-    if isinstance(positions, Contiguous):
-        rows = positions.offset.shape[0] if isinstance(positions.offset, Tensor) else 1
-    else:
-        rows = positions.position_BT.shape[0]
+    rows = _rows(positions)
     if positions.length != length or rows not in (1, batch):
         raise BadInput(
             f"{name} must be ({length},), (1, {length}) or ({batch}, {length}), one for each token of {batch} rows, got"
@@ -125,7 +123,28 @@ def check_positions_fit(name: str, positions: Positions, batch: int, length: int
         )
 
 
+def check_rows_agree(query_name: str, query: Positions, key_name: str, key: Positions) -> None:
+    """Refuse positions of queries and keys that are those of different numbers of examples.
+
+    Raises:
+        BadInput: they have different numbers of rows, and neither has 1.
+    """
+    rows = _rows(query), _rows(key)
+    if 1 not in rows and rows[0] != rows[1]:
+        raise BadInput(
+            f"{query_name} and {key_name} must have as many rows as each other, or 1, got {rows[0]} and {rows[1]}"
+        )
+
+
+def _rows(positions: Positions) -> int:
+    if isinstance(positions, Contiguous):
+        return positions.offset.shape[0] if isinstance(positions.offset, Tensor) else 1
+    return positions.position_BT.shape[0]
+
+
 def _check_length(length: int) -> None:
+    if isinstance(length, float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"length must be a whole number of tokens, got {length}")
     if length < 1:
         raise BadInput(f"positions must be of at least one token, got {length}; leave the empty text out")
 
@@ -192,7 +211,7 @@ def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, b
 
     Args:
         distance: integers of any shape.
-        buckets: how many buckets in all; even where bidirectional, at least 4.
+        buckets: how many buckets in all; where bidirectional even and at least 4, else at least 2.
         max_distance: from here on everything shares the last bucket; greater than half of the buckets of a direction.
         bidirectional: whether left and right have buckets of their own.
 
@@ -205,7 +224,8 @@ def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, b
     half = buckets // 2 if bidirectional else buckets
     exact = half // 2
     if exact < 1 or (bidirectional and buckets % 2):
-        raise ValueError(f"buckets must be even and at least 4, got {buckets}")
+        least = "even and at least 4" if bidirectional else "at least 2"
+        raise ValueError(f"buckets must be {least}, got {buckets}")
     if max_distance <= exact:
         raise ValueError(f"max_distance must be greater than {exact} for {buckets} buckets, got {max_distance}")
     growth = math.log(max_distance / exact) / (half - exact)
@@ -226,16 +246,13 @@ def gather_tokens(x: Tensor, column_BT: Tensor, axis: int = 1) -> Tensor:
 def check_within_table(positions: Positions, limit: int) -> None:
     """Raise ValueError where positions leave a learned table of ``limit`` rows.
 
-    Positions in tensors are read only on the CPU and in eager mode: reading them on a GPU would stop the stream, and
-    under compile would break the graph.
+    Positions in tensors are looked at only where `may_be_read` allows it.
     """
     if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
         lowest, highest = positions.offset, positions.offset + positions.length - 1
-    elif torch.compiler.is_compiling():
-        return
     else:
         index_BT = positions.index_BT()
-        if index_BT.device.type != "cpu" or index_BT.numel() == 0:
+        if not may_be_read(index_BT) or index_BT.numel() == 0:
             return
         # left padding has negative positions, which nobody sees
         lowest = 0 if isinstance(positions, Contiguous) else int(index_BT.min())

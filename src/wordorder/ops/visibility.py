@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
-from wordorder.ops.positions import Packed, Positions, shift_between
+from wordorder.ops.positions import Packed, Positions, check_rows_agree, shift_between
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Visibility:
     Raises:
         ValueError: one of query and key is packed and the other is not, so that nobody can say who sees whom; causal
             and ahead come together, which would leave nothing to see; within is below 1 or comes without causal.
-        BadInput: valid_BS is not a bool tensor (B, S).
+        BadInput: valid_BS is not a bool tensor (B, S), or query and key are of different numbers of rows.
     """
 
     query: Positions
@@ -40,6 +40,7 @@ class Visibility:
         if isinstance(self.query, Packed) != isinstance(self.key, Packed):
             kinds = type(self.query).__name__, type(self.key).__name__
             raise ValueError(f"query and key must both be Packed or neither, got {kinds[0]} and {kinds[1]}")
+        check_rows_agree("query", self.query, "key", self.key)
         if self.causal and self.ahead:
             raise ValueError("causal and ahead together leave nothing to see; choose one of them")
         if self.within is not None and (self.within < 1 or not self.causal):

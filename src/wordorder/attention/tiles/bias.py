@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from wordorder.attention.tiles.tile import TileSlice, tiles_of
-from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKeyBias, ToeplitzBias
+from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKeyBias, ToeplitzBias, check_bias_fits
 
 FEWEST_KEYS = 32
 """The fewest keys for which a separate matrix product pays."""
@@ -284,29 +284,22 @@ def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> 
 
     A term of another size is refused: tiles would be cut from it without an error and with wrong numbers.
     """
+    check_bias_fits(bias, batch=batch, heads=heads, queries=queries, keys=keys)
     kinds: list[Kind] = []
     tensors: list[Tensor] = []
     for part in bias.parts():
         own = list(part.tensors)
         if isinstance(part, LowRankBias):
-            kind, lengths = Kind(LowRankTiles, 2), (own[0].shape[2], own[1].shape[2])
+            kind = Kind(LowRankTiles, 2)
         elif isinstance(part, ToeplitzBias):
-            own = [part.table_HW[None]]
-            kind, lengths = Kind(ToeplitzTiles, 1), (part.queries, part.keys)
+            own, kind = [part.table_HW[None]], Kind(ToeplitzTiles, 1)
         elif isinstance(part, RelativeBias | RelativeKeyBias):
             made = RelativeTiles if isinstance(part, RelativeBias) else RelativeKeyTiles
-            kind, lengths = Kind(partial(made, first=part.first), 2), (part.queries, part.keys)
+            kind = Kind(partial(made, first=part.first), 2)
         elif isinstance(part, DenseBias):
-            kind, lengths = Kind(DenseTiles, 1), (own[0].shape[2], own[0].shape[3])
+            own, kind = [part.tensor_BHTS.expand(-1, -1, queries, keys)], Kind(DenseTiles, 1)
         else:
             raise TypeError(f"no tiles for a bias of type {type(part).__name__}; add them to tiles/bias.py")
-        fits = all(tensor.shape[0] in (1, batch) and tensor.shape[1] in (1, heads) for tensor in own)
-        if not fits or lengths != (queries, keys):
-            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in part.tensors)
-            raise ValueError(
-                f"a {type(part).__name__} of {lengths[0]} x {lengths[1]} positions, tensors {shapes}, does not fit"
-                f" {batch} examples, {heads} heads, {queries} queries and {keys} keys"
-            )
         kinds.append(kind)
         tensors += [tensor.expand(-1, heads, *tensor.shape[2:]) for tensor in own]
     return kinds, tensors

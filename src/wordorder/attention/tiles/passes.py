@@ -113,11 +113,6 @@ def attend(
     """
     (batch, heads, queries, _), keys = q_BHTD.shape, k_BHSD.shape[2]
     accum_dtype = torch.promote_types(q_BHTD.dtype, torch.float32)
-    if (tile_mask.batch, tile_mask.queries, tile_mask.keys) != (batch, queries, keys):
-        raise ValueError(
-            f"the plan was made for {tile_mask.batch} examples, {tile_mask.queries} queries and {tile_mask.keys} keys,"
-            f" got {batch}, {queries} and {keys}; make one for this call"
-        )
     kinds: list[Kind] = []
     tensors: list[Tensor] = []
     biases = [bias for bias in (order.bias, content) if bias is not None]
@@ -164,8 +159,8 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "tiled attention gives no second derivatives (create_graph=True); take backend='reference' or 'sdpa', "
-                "or set WORDORDER_BACKEND=reference"
+                "tiled attention gives no second derivatives (create_graph=True); take backend='reference', or "
+                "set WORDORDER_BACKEND=reference"
             )
         options: TileOptions = ctx.options
         q, k, v, output, *rest = ctx.saved_tensors

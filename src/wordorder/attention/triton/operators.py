@@ -133,8 +133,8 @@ def _backward_of_shapes(
 def _refuse(ctx: Any, *gradients: Any) -> None:
     del ctx, gradients
     raise RuntimeError(
-        "attention by Triton kernels gives no second derivatives (create_graph=True); take backend='reference' or"
-        " 'sdpa', or set WORDORDER_BACKEND=reference"
+        "attention by Triton kernels gives no second derivatives (create_graph=True); take backend='reference', or"
+        " set WORDORDER_BACKEND=reference"
     )
 
 

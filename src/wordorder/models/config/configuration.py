@@ -141,9 +141,11 @@ class WordOrderConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
         # a saved model's entries on encodings outside the catalogue; set again from what is registered here
+        trained_with, source_faults = own_sources(kwargs.pop("own_encodings", None))
+        if missing := missing_encodings(trained_with):
+            raise BadInput(missing)
         if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.encoding = canonical_name(self.encoding)
-        trained_with, source_faults = own_sources(kwargs.pop("own_encodings", None))
         known = {f.name for f in dataclasses.fields(self)}
         allowed = set(_FROM_TRANSFORMERS)
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
@@ -155,7 +157,7 @@ class WordOrderConfig(PreTrainedConfig):
             self.segment_length = half if self.segment_length is None else self.segment_length
         faults += self.faults() + stranger_faults(kwargs, self.id2label)
         if faults:
-            raise BadInput(missing_encodings(trained_with) or faults)
+            raise BadInput(faults)
         own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}
         if own:
             self.own_encodings = own
