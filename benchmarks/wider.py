@@ -22,6 +22,7 @@ def wider(results: Results, width: int, seeds: int) -> dict[str, dict[str, Any]]
     data, model, training = sections["data"], sections["model"], sections["training"]
     share = model["hidden_size"] / width
     model |= {"hidden_size": width, "intermediate_size": 4 * width}
+    training |= {"eval_steps": 0.1, "save_steps": 0.1}  # ten looks at the validation texts are enough for a curve
     arms = [
         {
             "name": arm.name,
