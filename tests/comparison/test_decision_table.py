@@ -249,7 +249,8 @@ def test_the_headline_says_what_can_be_claimed(write):
     close = [results(name, finals) for name, finals in zip(names[1:], (one, other, one, other, one), strict=True)]
     table = make_decision_table([Path(names[0]), *write(*close)])
     best, second = (score.arm for score in table.groups[0].arms[:2])
-    same = f"it is better than none, and not significantly different from {second}."
+    same = f"{best} is better than none, and not significantly different from {second}."
+    assert headline(table).startswith(f"{best} and {second} share the best mean rank, 1.5 [1.5, 1.5] of 3 models")
     assert f"on these tasks {same}" in headline(table)
     assert f"On other tasks like these {same}" in headline(table)
     rows = {row[0]: row[-1] for row in rank_rows(table)[1]}

@@ -41,6 +41,14 @@ def test_validation_and_test_have_files_of_their_own(files):
     assert found["test"] == [f"third {i}" for i in range(6)]
 
 
+def test_validation_texts_that_are_all_in_the_test_are_refused(files):
+    both = str(files / "second.jsonl")
+    with pytest.raises(
+        BadInput, match=r"data.validation_source .*second.jsonl has no text that data.test_source has not"
+    ):
+        parts(files / "first.jsonl", validation_source=both, test_source=both)
+
+
 def test_what_has_no_file_is_taken_from_the_training_texts(files):
     found = parts(files / "first.jsonl", test_source=str(files / "third.jsonl"), validation_fraction=0.2)
     assert (len(found["train"]), len(found["validation"]), len(found["test"])) == (24, 6, 6)

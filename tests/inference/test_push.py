@@ -106,8 +106,10 @@ def test_what_cannot_be_uploaded_is_one_line(tmp_path, hub, monkeypatch):
     with pytest.raises(BadInput, match=r"holds no model \(no config\.json\); name the folder model/ of a run"):
         push_model(tmp_path, "me/tiny")
     folder = save(tmp_path / "m", "encoder", "masked-lm", encoding="rope")
-    with pytest.raises(BadInput, match="REPO: "):
-        push_model(folder, "me/tiny/too/deep")
+    with monkeypatch.context() as patch:
+        patch.setattr("wordorder.inference.push._check_weights", pytest.fail)  # the name is looked at first
+        with pytest.raises(BadInput, match="REPO: "):
+            push_model(folder, "me/tiny/too/deep")
     monkeypatch.setenv("HF_TOKEN", "wrong")
     with pytest.raises(RunFailed, match=r"me/tiny could not be uploaded: .*log in by hf auth login"):
         push_model(folder, "me/tiny")

@@ -494,6 +494,26 @@ def test_a_model_without_t5s_layers_is_refused(name):
     assert model.config._attn_implementation == "sdpa"
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        (hf.BloomModel, {"hidden_size": 16, "n_head": 2, "n_layer": 1}),
+        (
+            hf.RoFormerModel,
+            {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16},
+        ),
+    ],
+)
+def test_a_model_with_attention_of_its_own_is_refused(kind, sizes, tmp_path):
+    kind(kind.config_class(vocab_size=20, **sizes)).save_pretrained(tmp_path)
+    model = kind.from_pretrained(tmp_path, attn_implementation=NAME)
+    ids = torch.randint(20, (2, 5))
+    with pytest.raises(
+        BadInput, match=f"not for {kind.__name__}, which computes attention by code of its own; load it"
+    ):
+        model(ids, attention_mask=(ids > -1).long().index_fill(1, torch.tensor([4]), 0))
+
+
 def test_a_layer_of_the_same_name_from_elsewhere_is_left_alone():
     class T5Attention(torch.nn.Module):
         is_decoder, is_causal, has_relative_attention_bias = True, False, False

@@ -289,7 +289,7 @@ def cached(model):
         (lambda model, x: model(x, position_ids=2 * torch.arange(9)[None], use_cache=True), "grow by one"),
         (lambda model, x: model(x, position_ids=torch.arange(9)[None] % 4, use_cache=True), "grow by one"),
         (lambda model, x: model(x, labels=x, logits_to_keep=2), "leave logits_to_keep out"),
-        (lambda model, x: model.generate(x, position_ids=torch.arange(9)[None]), "leave position_ids out"),
+        (lambda model, x: model.generate(x, position_ids=torch.arange(9)[None] + 1), "leave position_ids out"),
         (lambda model, x: model.generate(x, max_new_tokens=2, cache_implementation="static"), "of a fixed size"),
         (lambda model, x: model(x, sequence_ids=torch.zeros(2, 9).long(), use_cache=True), "packed"),
     ],
@@ -314,3 +314,11 @@ def test_complex_networks_write_and_are_saved_like_real_ones(name, scores, tmp_p
     second = model(x[:, 6:], attention_mask=mask, past_key_values=first.past_key_values)
     whole = model(x, mask).logits[mask.bool()]
     assert_close(torch.cat([first.logits, second.logits], 1)[mask.bool()], whole, rtol=1e-10, atol=1e-10)
+
+
+def test_it_drafts_for_another_model_in_assisted_generation():
+    model, assistant = (build("rope", num_hidden_layers=layers) for layers in (1, 2))
+    x = ids(1, 6)
+    greedy = {"do_sample": False, "max_new_tokens": 8}
+    drafted = model.generate(x, assistant_model=assistant, **greedy)
+    assert torch.equal(drafted, model.generate(x, **greedy))

@@ -412,7 +412,10 @@ def test_what_cannot_be_is_refused_with_the_remedy(call, words):
 
 
 def test_alibi_is_allowed_where_step_0_is_given_up():
-    assert graft(host(), "alibi", keep_input_positions=False)(ids()).logits.isfinite().all()
+    grafted = graft(host(), "alibi", keep_input_positions=False)
+    assert grafted(ids()).logits.isfinite().all()
+    longer = torch.randint(3, 20, (1, grafted.config.max_position_embeddings + 9))  # ALiBi has no table
+    assert grafted(longer).logits.isfinite().all()
 
 
 def test_eager_is_refused_however_it_is_asked_for(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 from saved_folder import save
 
+from wordorder.encodings import CATALOG
 from wordorder.models.hub.model_card import PIPELINES, CardFacts, card_text, code, fenced, plain, write_card
 
 EVIL = "<script>alert(1)</script> | [a](http://b) ![x](y) `code` \n# heading\n---\n*bold*"
@@ -36,6 +37,7 @@ def test_the_card_loads_the_folder_that_it_lies_in(tmp_path, network, task, fiel
     exec(compile(block.replace("path/to/this/folder", folder), "card", "exec"), names)
     assert type(names["model"]).__name__ == json.loads((tmp_path / "config.json").read_text())["architectures"][0]
     assert names["tokenizer"]("the union")["input_ids"][0] == 2
+    assert ("longest text" in card.text) == CATALOG[fields["encoding"]].bounded
 
 
 def test_scores_become_results_with_their_split_and_counts_do_not():

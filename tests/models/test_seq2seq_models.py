@@ -192,6 +192,13 @@ def test_beam_search_of_width_one_is_greedy_search():
     assert torch.equal(one, greedy)
 
 
+def test_what_the_encoder_gave_is_enough_to_generate():
+    model, x = build("rope"), ids(4, 6)
+    encoded = model.get_encoder()(x)
+    found = model.generate(encoder_outputs=encoded, max_new_tokens=9, do_sample=False)
+    assert torch.equal(found, model.generate(x, max_new_tokens=9, do_sample=False))
+
+
 def test_sampling_with_and_without_a_cache():
     model, x, drawn = build("t5").double(), ids(4, 6), []
     for cache in (True, False):

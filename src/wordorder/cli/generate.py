@@ -41,7 +41,8 @@ def generate(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, metavar="N", help="More than 1: beam search, which draws nothing.")] = 1,
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Seed of the draws. Default: another one each time.")
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, metavar="N", help="Seed of the draws. Default: another one each time."),
     ] = None,
     stop_at_end: Annotated[
         bool, typer.Option(help="Stop where the model ends the text, or go on with another one.")

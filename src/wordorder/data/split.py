@@ -70,9 +70,11 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
     dropped = sum(map(len, official.values())) - len(train) - len(kept_validation) - len(official["test"])
 
     test, test_share = official["test"], 0.0
+    wanted = data.streaming or (official["validation"] and data.protocol != BEST_ON_TEST)
+    if wanted and not kept_validation:
+        where = data.validation_source or "the validation split"
+        raise BadInput(f"data.validation_source {where} has no text that data.test_source has not")
     if data.streaming:
-        if not kept_validation:
-            raise BadInput(f"data.validation_source {data.validation_source} has no text that data.test_source has not")
         return Split(train=[], validation=kept_validation, test=test, dropped_duplicates=dropped)
     if not test and data.test_source != NONE:
         test_share = data.test_fraction if data.folds is None else 1 / data.folds

@@ -58,6 +58,7 @@ def push_model(
     from huggingface_hub.utils import filter_repo_objects, validate_repo_id
 
     from wordorder.models.hub.saved_folder import no_model  # loads transformers
+    from wordorder.training.loop.progress import quiet_libraries
 
     folder = Path(model_dir)
     if not (folder / "config.json").is_file():
@@ -66,11 +67,12 @@ def push_model(
     files = list(filter_repo_objects(names, allow_patterns=list(UPLOADED)))
     if not any(name.endswith(".safetensors") for name in files):
         raise BadInput(f"{folder}: holds no weights (no model.safetensors); only safetensors are uploaded")
-    _check_weights(folder)
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
         raise BadInput(f"REPO: {str(error).splitlines()[0]}") from None
+    with quiet_libraries():
+        _check_weights(folder)
     api = HfApi()
     # the base of the first is that of the HTTP library, whichever one huggingface_hub has
     faults = (cast("type[Exception]", HfHubHTTPError.__bases__[0]), OSError, RuntimeError)

@@ -7,6 +7,7 @@ is registered under a name. Importing `wordorder.models` registers `attention_fo
 # transformers' modules are typed in part only, and a mixin knows its base class only where it is mixed in
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportAttributeAccessIssue=false
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import MODEL_MAPPING, AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
 from wordorder.attention import AttentionSizes, Plan, attention, attention_weights, plan_attention
@@ -115,7 +116,12 @@ def attention_mask(
     """Make the mask as transformers does for "sdpa", but padding alone as bool (B, 1, 1, S) instead of (B, 1, T, S).
 
     None where nothing is hidden, or where ``is_causal`` says it all.
+
+    Raises:
+        BadInput: the model computes attention by code of its own, which would add the mask to the scores.
     """
+    if not torch.compiler.is_compiling():
+        _check_uses_interface(type(options.get("config")))
     if allow_is_bidirectional_skip and mask_function is bidirectional_mask_function:
         q_length = 1  # every query sees the same keys
     return sdpa_mask(
@@ -124,6 +130,21 @@ def attention_mask(
         allow_is_bidirectional_skip=allow_is_bidirectional_skip,
         **options,
     )
+
+
+@cache
+def _check_uses_interface(config: type) -> None:
+    """Refuse a model of transformers whose module never looks an attention function up."""
+    if config not in MODEL_MAPPING:
+        return
+    models: Any = MODEL_MAPPING[config]
+    model = models[0] if isinstance(models, tuple) else models
+    module = sys.modules[model.__module__]
+    if module.__name__.startswith("transformers.") and not hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
+        raise BadInput(
+            f"attn_implementation 'wordorder' is not for {model.__name__}, which computes attention by code of its own;"
+            " load it with attn_implementation='eager'"
+        )
 
 
 def register_attention() -> None:

@@ -206,17 +206,18 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         A model with a memory writes with a `SegmentCache`, which folds memory where training did.
 
         Args:
-            **kwargs: of transformers' ``generate``, but no position_ids: positions are counted from the first token of
-                each row. Also ``memory``, what an earlier text left (its rows are those of the prompts), where the
-                model has one.
+            **kwargs: of transformers' ``generate``, but no position_ids other than 0, 1, ... from the first token of
+                each row, which are counted here. Also ``memory``, what an earlier text left (its rows are those of the
+                prompts), where the model has one.
 
         Raises:
-            ValueError: position_ids are given; or a memory to a model without one, or beside a cache; or use_cache is
-                False in a model with a memory; or token_type_ids other than 0.
+            ValueError: other position_ids are given; or a memory to a model without one, or beside a cache; or
+                use_cache is False in a model with a memory; or token_type_ids other than 0.
         """
         refuse_mems(kwargs)
         take_token_types(args, kwargs)
-        if kwargs.get("position_ids") is not None:
+        given = kwargs.pop("position_ids", None)  # of transformers' assisted generation, which counts them itself
+        if given is not None and not _are_counted(given, kwargs.get("attention_mask")):
             raise ValueError("generate counts positions from attention_mask; leave position_ids out")
         memory = kwargs.pop("memory", None)
         if self.config.memory != "none":
@@ -249,6 +250,14 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         inputs = cast("Any", super()).prepare_inputs_for_generation(*args, **kwargs)
         inputs.pop("position_ids", None)
         return inputs
+
+
+def _are_counted(position_ids: Tensor, attention_mask: Tensor | None) -> bool:
+    """Tell whether positions are 0, 1, ... from the first token of each row."""
+    mask = position_ids.new_ones(position_ids.shape) if attention_mask is None else attention_mask
+    if mask.shape != position_ids.shape:
+        return False
+    return bool(((position_ids == mask.cumsum(-1) - 1) | (mask == 0)).all())
 
 
 def next_token_loss(

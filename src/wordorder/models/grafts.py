@@ -117,6 +117,9 @@ class GraftedBody(GraftedPart):
         given = one_input(input_ids, inputs_embeds)
         self._check_call(kwargs)
         kwargs["position_bias"] = self.position_bias((given.shape[0], given.shape[1]), attention_mask, position_ids)
+        if token_type_ids is None and not self.config.keep_input_positions:
+            # the host would take as many from a buffer, which is no longer than the table that is left out
+            token_type_ids = torch.zeros(given.shape[:2], dtype=torch.long, device=given.device)
         return cast("Any", super()).forward(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -243,6 +243,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         decoder_position_ids: Tensor | None = None,
         sequence_ids: Tensor | None = None,
         decoder_sequence_ids: Tensor | None = None,
+        encoder_outputs: Any = None,
         **inputs: Unpack[Seq2SeqInputs],
     ) -> WordOrderSeq2SeqLMOutput:
         """Predict each next token of the target.
@@ -269,6 +270,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
             decoder_position_ids=decoder_position_ids,
             sequence_ids=sequence_ids,
             decoder_sequence_ids=decoder_sequence_ids,
+            encoder_outputs=encoder_outputs,
             **inputs,
         )
         logits = self.lm_head(output.last_hidden_state[:, kept_columns(logits_to_keep)])

@@ -48,15 +48,18 @@ def _group_in_words(table: DecisionTable, group: Group) -> str:
     at = f"At {table.group_by} {group.value} " if table.group_by else ""
     pairs = [probability_of(group, best, score.arm) for score in group.arms[1:]]
     on_these = _differences(pairs, [is_claimed(table, pair.p_on_these) for pair in pairs])
+    first = [score.arm for score in group.arms if score.mean_rank.value == rank.value]
+    lead = f"{best} has" if len(first) == 1 else f"{', '.join(first[:-1])} and {first[-1]} share"
+    it = "it is" if len(first) == 1 else f"{best} is"
     words = (
-        f"{at}{best} has the best mean rank, {in_words(rank.value, rank.over_seeds, 1)} of {arms} models, over {tasks} "
-        f"task{'s' * (tasks != 1)}; on these tasks it is {on_these}."
+        f"{at}{lead} the best mean rank, {in_words(rank.value, rank.over_seeds, 1)} of {arms} models, over {tasks} "
+        f"task{'s' * (tasks != 1)}; on these tasks {it} {on_these}."
     )
     needed = tasks_needed(arms, 1 - table.confidence)
     if tasks < needed:
         return f"{words} About other tasks nothing can be said: for {arms} models that takes {needed} tasks."
     on_others = _differences(pairs, [is_claimed(table, pair.p_on_others) for pair in pairs])
-    return f"{words} On other tasks like these it is {on_others}."
+    return f"{words} On other tasks like these {it} {on_others}."
 
 
 def is_claimed(table: DecisionTable, p: float) -> bool:

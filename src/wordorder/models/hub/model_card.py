@@ -11,6 +11,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from wordorder.durable import write_text
+from wordorder.encodings import CATALOG
 
 CARD = "README.md"
 
@@ -154,7 +155,10 @@ def _about(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     shown |= {"memory_length": "slots of memory", "segment_length": "tokens of a segment"}
     shown |= {"max_position_embeddings": "longest text, tokens", "vocab_size": "vocabulary"}
     shown |= {"hidden_size": "channels", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
-    without = ("memory_length",) if config.get("memory") in (None, "none") else ()
+    without = ["memory_length" if config.get("memory") in (None, "none") else "max_position_embeddings"]
+    encodings = [CATALOG.get(name) for name in re.split(r"[+,*]", str(config.get("encoding")))]
+    if not any(encoding is not None and encoding.bounded for encoding in encodings):
+        without.append("max_position_embeddings")
     found = [(title, config.get(name)) for name, title in shown.items() if name not in without]
     rows += [(title, code(value)) for title, value in found if value not in (None, {}, [])]
     labels: Mapping[str, Any] = config.get("id2label") or {}
