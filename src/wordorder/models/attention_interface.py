@@ -121,7 +121,8 @@ def attention_mask(
         BadInput: the model computes attention by code of its own, which would add the mask to the scores.
     """
     if not torch.compiler.is_compiling():
-        _check_uses_interface(type(options.get("config")))
+        config: object = options.get("config")
+        _check_uses_interface(type(config))
     if allow_is_bidirectional_skip and mask_function is bidirectional_mask_function:
         q_length = 1  # every query sees the same keys
     return sdpa_mask(

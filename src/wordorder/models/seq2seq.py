@@ -210,7 +210,6 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
 class Seq2SeqInputs(ExtraInputs, total=False):
     """The arguments that the head hands on to `WordOrderSeq2SeqModel.forward`, which describes them."""
 
-    encoder_outputs: Any
     past_key_values: Cache | None
     inputs_embeds: Tensor | None
     decoder_inputs_embeds: Tensor | None

@@ -323,6 +323,6 @@ def _load_existing(config: TokenizerConfig) -> "PreTrainedTokenizerFast":
     missing = [role for role in _ROLES if role != "unk_token" and getattr(loaded, role) is None]
     if missing:
         raise BadInput(
-            f"tokenizer.path {path} has no {', '.join(missing)}; masked text needs all of {', '.join(_ROLES)}"
+            f"tokenizer.path {path} has no {', '.join(missing)}; train and evaluate need all of {', '.join(_ROLES)}"
         )
     return loaded
