@@ -109,10 +109,8 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
         return forced  # pyright: ignore[reportReturnType]
     if call.return_weights:
         return "reference"
-    if (
-        call.transformed and call.device == "cpu"
-    ):  # SDPA's kernel there has neither a derivative by the mask, nor tangents
-        return "reference"
+    if call.transformed and call.device == "cpu":
+        return "reference"  # SDPA's kernel there has neither a derivative by the mask nor tangents
     if call.transformed or (call.traced and call.device != "cuda"):
         return "reference" if call.return_lse else "sdpa"
     return _on_cpu(call) if call.device == "cpu" else _on_gpu(call)

@@ -72,8 +72,8 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
     test, test_share = official["test"], 0.0
     wanted = data.streaming or (official["validation"] and data.protocol != BEST_ON_TEST)
     if wanted and not kept_validation:
-        where = data.validation_source or "the validation split"
-        raise BadInput(f"data.validation_source {where} has no text that data.test_source has not")
+        where = f"data.validation_source {data.validation_source}" if data.validation_source else "the validation split"
+        raise BadInput(f"{where} has no text that {'data.test_source' if data.test_source else 'the test'} has not")
     if data.streaming:
         return Split(train=[], validation=kept_validation, test=test, dropped_duplicates=dropped)
     if not test and data.test_source != NONE:

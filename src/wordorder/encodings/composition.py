@@ -18,16 +18,8 @@ from wordorder.encodings.places import (
     ReplacesEmbedding,
 )
 from wordorder.errors import BadInput
-from wordorder.ops import (
-    Bias,
-    Contiguous,
-    Positions,
-    PositionsLike,
-    Visibility,
-    as_positions,
-    check_positions_fit,
-    check_rows_agree,
-)
+from wordorder.ops import Bias, Contiguous, Positions, PositionsLike, Visibility, as_positions, check_positions_fit
+from wordorder.ops.positions import check_rows_agree
 from wordorder.ops.precision import no_autocast
 
 Term = tuple[Move, Move] | Bias | ContentScores

@@ -17,7 +17,6 @@ from wordorder.ops.positions import Positions as Positions
 from wordorder.ops.positions import PositionsLike as PositionsLike
 from wordorder.ops.positions import as_positions as as_positions
 from wordorder.ops.positions import check_positions_fit as check_positions_fit
-from wordorder.ops.positions import check_rows_agree as check_rows_agree
 from wordorder.ops.positions import diagonal_distances as diagonal_distances
 from wordorder.ops.positions import diagonals_not_to_the_right as diagonals_not_to_the_right
 from wordorder.ops.positions import gather_tokens as gather_tokens

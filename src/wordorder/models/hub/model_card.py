@@ -156,7 +156,7 @@ def _about(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     shown |= {"max_position_embeddings": "longest text, tokens", "vocab_size": "vocabulary"}
     shown |= {"hidden_size": "channels", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
     without = ["memory_length" if config.get("memory") in (None, "none") else "max_position_embeddings"]
-    encodings = [CATALOG.get(name) for name in re.split(r"[+,*]", str(config.get("encoding")))]
+    encodings = [CATALOG.get(name) for name in re.split(r"[+,*\s]+", str(config.get("encoding")))]
     if not any(encoding is not None and encoding.bounded for encoding in encodings):
         without.append("max_position_embeddings")
     found = [(title, config.get(name)) for name, title in shown.items() if name not in without]
