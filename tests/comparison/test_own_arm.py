@@ -204,11 +204,11 @@ def test_the_command_says_what_was_tried_and_leaves_with_2_where_a_fault_is_foun
     assert not (tmp_path / "out").exists()
 
 
-def knows(recipe, folder, seed):
+def knows(recipe, folder, seed, *, test=True):
     """What a training does first, whichever process it is in; then what the stand-in does."""
     split_options(recipe.model["encoding"], None)
     comparison_stand_in._log(f"knows mine: {'mine' in CATALOG}")
-    comparison_stand_in.train(recipe, folder, seed)
+    comparison_stand_in.train(recipe, folder, seed, test=test)
 
 
 KNOWING = type(STAND_IN)(prepare=STAND_IN.prepare, train=knows, cost=STAND_IN.cost, correlation=STAND_IN.correlation)
