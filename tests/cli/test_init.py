@@ -95,6 +95,23 @@ def test_translation_may_have_two_files():
     assert json.loads(call("compare", "recipe.toml", "--dry-run", "--json"))["data"]["target_source"] == "a.de"
 
 
+@pytest.mark.parametrize(
+    ("task", "words", "written"),
+    [
+        ("classification", ["--label-column", "stars"], {"text_column": "review", "label_column": "stars"}),
+        ("causal-lm", [], {"text_column": "review", "label_column": "label"}),
+        ("translation", ["--target-column", "stars"], {"text_column": "review", "target_column": "stars"}),
+    ],
+)
+def test_columns_have_the_names_of_the_file(folder, task, words, written):
+    rows = "".join(f"{text_of(number)} {number},{'good' if number % 2 else 'bad'}\n" for number in range(40))
+    (folder / "opinions.csv").write_text("review,stars\n" + rows)
+    call("init", "--data", "opinions.csv", "--task", task, "--text-column", "review", *words)
+    data = read_recipe("recipe.toml").data
+    assert {name: getattr(data, name) for name in written} == written
+    assert call("compare", "recipe.toml", "--dry-run")
+
+
 def test_encodings_are_picked_by_name():
     names = [word for name in ("RoPE", "rope", "Learned+T5", "rope*1,none") for word in ("--encoding", name)]
     call("init", "--data", "texts", "--task", "masked-lm", "--out", "mine.toml", *names)
@@ -139,12 +156,26 @@ def test_sizes_follow_the_amount_of_text(folder):
             ["--data", "a.en", "--task", "masked-lm", "--out", "recipe"],
             "a recipe's name ends in .toml; write recipe.toml",
         ),
+        (
+            ["--data", "opinions.csv", "--task", "classification", "--text-column", "review"],
+            "no column 'label'; its columns are review, stars; name the right one by --label-column",
+        ),
+        (
+            ["--data", "opinions.csv", "--task", "masked-lm", "--label-column", "stars"],
+            "--label-column: masked-lm reads no such column; leave it out",
+        ),
+        (
+            ["--data", "a.en", "--task", "translation", "--target", "a.de", "--target-column", "to"],
+            "--target-column: translation reads no such column beside --target; leave it out",
+        ),
+        (["--data", "opinions.csv", "--task", "masked-lm", "--text-column", ""], "--text-column"),
         (["--data", "texts", "--task", "masked-lm", "--out", "there.toml"], "there.toml: exists and is not replaced"),
         (["--data", "texts", "--task", "masked-lm", "--out", "a.en/x.toml"], "--out: a.en/x.toml: cannot be written"),
     ],
 )
 def test_what_cannot_be_used_is_one_error_and_nothing_is_written(words, said, folder):
     (folder / "there.toml").write_text("# mine\n")
+    (folder / "opinions.csv").write_text("review,stars\n" + "good,5\nbad,1\n" * 20)
     (line,) = call("init", *words, code=2).splitlines()
     assert said in line
     assert (folder / "there.toml").read_text() == "# mine\n"

@@ -22,6 +22,15 @@ def init(
     target: Annotated[
         str | None, typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.")
     ] = None,
+    text_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of DATA with the text. Without it: text.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column with the class or the number. Without it: label.")
+    ] = None,
+    target_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column with the translation. Without it: target.")
+    ] = None,
     encoding: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="An encoding to compare; may be repeated. Without it: four usual ones."),
@@ -33,7 +42,7 @@ def init(
 
     Example: **wordorder init --data 'texts/*.txt' --task masked-lm --out mine.toml**
 
-    Texts with classes: **wordorder init --data reviews.csv --task classification**, with columns text and label.
+    Texts with classes: **wordorder init --data a.csv --task classification --text-column review --label-column stars**
 
     Encodings by name: **wordorder init --data texts --task causal-lm --encoding rope --encoding alibi**
     """
@@ -42,7 +51,8 @@ def init(
 
     if task not in TASKS:
         raise BadInput(unknown_choice("--task", task, TASKS))
-    written = write_starter(data, task, out, translations=target, encodings=encoding or ())
+    columns = {"text_column": text_column, "label_column": label_column, "target_column": target_column}
+    written = write_starter(data, task, out, translations=target, encodings=encoding or (), columns=columns)
     print_text(f"Written: {written}")
     named = quote(str(written))
     print_text(f"Check it: wordorder compare {named} --dry-run")

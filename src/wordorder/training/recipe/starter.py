@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -48,8 +48,18 @@ _ARMS = {
 }
 
 
+COLUMNS = {"text_column": "text", "label_column": "label", "target_column": "target"}
+"""Keys of [data] that name a column -> its usual name. `wordorder init` has an option for each."""
+
+
 def write_starter(
-    data: str, task: str, target: Path, *, translations: str | None = None, encodings: Sequence[str] = ()
+    data: str,
+    task: str,
+    target: Path,
+    *,
+    translations: str | None = None,
+    encodings: Sequence[str] = (),
+    columns: Mapping[str, str | None] | None = None,
 ) -> Path:
     """Write a recipe that compares encodings on a source, and check it.
 
@@ -62,6 +72,7 @@ def write_starter(
         target: the file to write; it must not exist.
         translations: for translation, the file with the translations of the lines of `data`; None: the column target.
         encodings: as `model.encoding`; without any, four usual ones of the network.
+        columns: keys of `COLUMNS` -> the name of this column in the source; None: the usual one.
 
     Raises:
         BadInput: the task or an encoding is unknown, the source is not there or cannot be used, or the file exists.
@@ -72,17 +83,25 @@ def write_starter(
         raise BadInput(f"--out: {target}: exists and is not replaced; name another file")
     if translations is not None and not (task in TASKS and TASKS[task].translates):
         raise BadInput(f"--target: is for --task translation, not for {task}; leave it out")
+    named = {key: name for key, name in (columns or {}).items() if name is not None}
+    for key in sorted(named.keys() - _columns_of(task, translations)):
+        raise BadInput(
+            f"{_option(key)}: {task} reads no such column{' beside --target' * bool(translations)}; leave it out"
+        )
     source = _found(data, "source")
     other = None if translations is None else _found(translations, "target_source")
-    section = DataConfig(source=source, task=task, target_source=other)
-    size, documents = _measured(source, section)
+    try:
+        section = DataConfig(source=source, task=task, target_source=other, **named)
+        size, documents = _measured(source, section)
+    except BadInput as error:
+        raise BadInput([_with_options(fault) for fault in error.faults]) from None
     if documents is not None and documents < 3:
         raise BadInput(
             f"--data: {data} is {documents} document{'s' * (documents != 1)}, and training, validation and test take"
             " one each; divide it (split -l 100 --additional-suffix=.txt FILE part-), and give 'part-*.txt'"
         )
     few = documents is not None and documents < _FEW_DOCUMENTS
-    text = _text(data, task, target, translations, encodings, size, few=few)
+    text = _text(data, task, target, _column_lines(task, translations, named), encodings, size, few=few)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -94,6 +113,28 @@ def write_starter(
         target.unlink()
         raise
     return target
+
+
+def _columns_of(task: str, translations: str | None) -> set[str]:
+    """Return the keys of the columns that a task reads."""
+    kind = TASKS.get(task)
+    read = {"text_column"}
+    if kind is not None and kind.labels is not None:
+        read.add("label_column")
+    if kind is not None and kind.translates and translations is None:
+        read.add("target_column")
+    return read
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def _with_options(fault: str) -> str:
+    """Name the options of `wordorder init` in place of the keys that are for a recipe."""
+    for key in COLUMNS:
+        fault = fault.replace(f"data.{key}", _option(key))
+    return fault
 
 
 def _found(source: str, name: str) -> str:
@@ -115,8 +156,34 @@ def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
     return size, len(read_and_count(section)[0]) if size <= _MOST_READ else None
 
 
+def _column_lines(task: str, translations: str | None, named: Mapping[str, str]) -> str:
+    """Return the lines of [data] that say where a text and its answer are."""
+    kind = TASKS[task]
+    what = {
+        "text_column": "the text",
+        "label_column": "the class" if kind.labels == "class" else "the number to predict",
+        "target_column": "its translation",
+    }
+    tables = kind.labels is not None or (kind.translates and translations is None)
+    lines = "".join(
+        f"{key} = {_quoted(named.get(key, usual))}  # column with {what[key]}\n"
+        for key, usual in COLUMNS.items()
+        if key in named or (tables and key in _columns_of(task, translations))
+    )
+    if translations is not None:
+        lines += f"target_source = {_quoted(translations)}  # its n-th line translates the n-th line of source\n"
+    return lines
+
+
 def _text(
-    data: str, task: str, target: Path, translations: str | None, encodings: Sequence[str], size: int, *, few: bool
+    data: str,
+    task: str,
+    target: Path,
+    columns: str,
+    encodings: Sequence[str],
+    size: int,
+    *,
+    few: bool,
 ) -> str:
     """Return the recipe."""
     from wordorder.encodings import canonical_name
@@ -127,16 +194,6 @@ def _text(
     letters = kind.labels is None and not kind.translates and size <= _SMALL
     length = 64 if letters or kind.translates else 128
     fraction = 0.1 if few else 0.05
-    columns = ""
-    if kind.labels is not None:
-        what = "the class" if kind.labels == "class" else "the number to predict"
-        columns += f'text_column = "text"  # column with the text\nlabel_column = "label"  # column with {what}\n'
-    if kind.translates and translations is None:
-        columns += (
-            'text_column = "text"  # column with the text\ntarget_column = "target"  # column with its translation\n'
-        )
-    if translations is not None:
-        columns += f"target_source = {_quoted(translations)}  # its n-th line translates the n-th line of source\n"
     if letters:
         tokenizer = 'kind = "character"  # little text: letters are learned faster than pieces of words\n'
     else:
