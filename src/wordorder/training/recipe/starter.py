@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
@@ -91,7 +91,7 @@ def write_starter(
     source = _found(data, "source")
     other = None if translations is None else _found(translations, "target_source")
     try:
-        section = replace(DataConfig(source=source, task=task, target_source=other), **named)
+        section = DataConfig(source=source, task=task, target_source=other).having(**named)
         size, documents = _measured(source, section)
     except BadInput as error:
         raise BadInput([_with_options(fault) for fault in error.faults]) from None
