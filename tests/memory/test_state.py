@@ -128,6 +128,13 @@ def test_a_length_that_is_no_whole_number_is_refused(memory, length):
         memory(length)
 
 
+@pytest.mark.parametrize(("memory", "switch"), [(LookAheadMemory, "full"), (SegmentRecurrence, "same_length")])
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_a_switch_that_is_neither_true_nor_false_is_refused(memory, switch, value):
+    with pytest.raises(ValueError, match=f"{switch} must be True or False, got {value!r}"):
+        memory(4, **{switch: value})
+
+
 @pytest.mark.parametrize("make", [look_ahead_state, recurrence_state])
 def test_one_row_is_a_batch_of_one_and_there_is_no_other(make):
     state = make()

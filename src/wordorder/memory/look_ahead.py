@@ -93,7 +93,8 @@ class LookAheadMemory(Memory):
             was new, 0 forgets it with each segment. None = from the normalisers.
 
     Raises:
-        ValueError: length is not a positive whole number, epsilon is negative, or alpha is not between 0 and 1.
+        ValueError: length is not a positive whole number, full is not True or False, epsilon is negative, or alpha is
+            not between 0 and 1.
     """
 
     name = "look-ahead"

@@ -55,7 +55,7 @@ class SegmentRecurrence(Memory):
             evaluation, instead of all that are there.
 
     Raises:
-        ValueError: length is not a positive whole number.
+        ValueError: length is not a positive whole number, or same_length is not True or False.
     """
 
     name = "segment-recurrence"

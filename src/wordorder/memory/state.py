@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, NamedTuple, NotRequired, Self, TypedDict, Unpack
 
 import torch
@@ -46,7 +46,7 @@ class Memory(ABC):
         length: most slots, M: tokens that are kept; positive.
 
     Raises:
-        ValueError: length is not a positive whole number.
+        ValueError: length is not a positive whole number, or a switch of a subclass is not True or False.
     """
 
     name: ClassVar[Literal["segment-recurrence", "look-ahead"]]
@@ -60,6 +60,10 @@ class Memory(ABC):
             raise ValueError(f"length must be a whole number, got {self.length!r}")
         if self.length <= 0:
             raise ValueError(f"length must be positive, got {self.length}; for no memory pass memory=None")
+        for field in fields(self):  # of the subclasses too: "no", from a file, would count as true
+            value = getattr(self, field.name)
+            if type(field.default) is bool and type(value) is not bool:
+                raise ValueError(f"{field.name} must be True or False, got {value!r}")
 
     @property
     def within(self) -> int | None:
