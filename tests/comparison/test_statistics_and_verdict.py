@@ -445,7 +445,7 @@ def test_failed_runs_are_named():
     assert verdict(read(results)).status.endswith("Only 5 of 6 runs have finished; nothing is tested before all have.")
     results["failed"] = [{"arm": "rope", "seed": 2, "stage": "seeds", "reason": "the loss is not a number"}]
     assert verdict(read(results)).status.endswith(
-        "Only 5 of 6 runs have finished. Failed, and so in no mean and no test: rope (1)."
+        "Only 5 of 6 runs have finished. Failed, and so in no mean: rope (1)."
     )
 
 

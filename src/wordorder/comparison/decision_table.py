@@ -38,7 +38,7 @@ from wordorder.comparison.statistics.summary import by_run
 from wordorder.errors import BadInput
 from wordorder.limits import read_bytes
 from wordorder.tasks import Metric
-from wordorder.tasks.metrics import PERPLEXITY
+from wordorder.tasks.metrics import PERPLEXITY, perplexity_of
 
 CONFIDENCE = 0.95
 """Confidence of the intervals; claims are at the level 1 less it."""
@@ -370,7 +370,7 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
 def _score(goodness: float, quality: Metric) -> float:
     if quality.higher_is_better:
         return goodness
-    return math.exp(-goodness) if quality.key == PERPLEXITY.key else -goodness
+    return perplexity_of(-goodness) if quality.key == PERPLEXITY.key else -goodness
 
 
 def _group(value: str | None, tasks: Sequence[_Task], arms: Sequence[str]) -> Group:

@@ -10,6 +10,7 @@ from wordorder.errors import MissingExtra
 from wordorder.inspection.figures import Drawing
 from wordorder.inspection.findings import Inspection, floats
 from wordorder.inspection.language_model import LanguageModelInspection
+from wordorder.tasks.metrics import perplexity_of
 
 MISSING = "–"
 
@@ -66,7 +67,7 @@ def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
     context, habits = inspection.context, inspection.habits
     last = context.losses[-1]
     losses = [
-        (str(before), f"{loss:.4f}", f"{math.exp(loss):.4g}", _signed(loss - last), f"{error:.4f}")
+        (str(before), f"{loss:.4f}", f"{perplexity_of(loss):.4g}", _signed(loss - last), f"{error:.4f}")
         for before, loss, error in zip(context.contexts, context.losses, context.errors, strict=True)
     ]
     columns = [

@@ -1,5 +1,6 @@
 """The words and the direction of a metric, and the metrics that several tasks have."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -31,6 +32,15 @@ PERPLEXITY = Metric(
     name="perplexity",
     meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
 )
+LARGEST_LOSS = 700.0
+"""Loss in nats whose perplexity is the largest that is given; exp overflows a little above it."""
+
+
+def perplexity_of(loss: float) -> float:
+    """Return exp of a loss in nats, of a larger one than `LARGEST_LOSS` that of this one."""
+    return math.exp(min(loss, LARGEST_LOSS))
+
+
 ANSWERS = Metric(
     key="exact_match",
     name="exact match",

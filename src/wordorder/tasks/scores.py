@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from wordorder.errors import MissingExtra
+from wordorder.tasks.metrics import perplexity_of
 
 IGNORED = -100
 _ORDERS = 4  # BLEU counts n-grams of up to this many words, as is common
@@ -132,7 +133,7 @@ class TokenTally:
     def scores(self) -> dict[str, float]:
         loss, accuracy, count = self._means()
         # exp overflows above 709 nats, and JSON has no infinity.
-        return {"loss": loss, "accuracy": accuracy, "perplexity": math.exp(min(loss, 700.0)), "tokens": count}
+        return {"loss": loss, "accuracy": accuracy, "perplexity": perplexity_of(loss), "tokens": count}
 
     def _means(self) -> tuple[float, float, int]:
         count = int(self._count)
@@ -214,7 +215,7 @@ class CausalTally(NextTokenTally):
         return {
             **super().scores(),
             "bits_per_character": nats / math.log(2) / max(self._characters, 1),
-            "word_perplexity": math.exp(min(nats / max(self._words, 1), 700.0)),
+            "word_perplexity": perplexity_of(nats / max(self._words, 1)),
         }
 
 

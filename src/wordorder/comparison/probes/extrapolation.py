@@ -6,7 +6,6 @@ perplexity of one text at inference lengths from the training length up, in wind
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
 from wordorder.tasks import TASKS
+from wordorder.tasks.metrics import perplexity_of
 from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _language(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
 def _perplexity(x: int, group: str, losses: Sequence[reading.Losses]) -> probe.Row:
     loss = reading.mean_loss(losses)
     count = int(sum(np.isfinite(window).sum() for window in losses))
-    return {"x": x, "value": math.exp(min(loss, 700.0)), "group": group, "loss": loss, "tokens": count}
+    return {"x": x, "value": perplexity_of(loss), "group": group, "loss": loss, "tokens": count}
 
 
 def _with_memory(options: Extrapolation, trained: probe.Trained) -> probe.Measured:

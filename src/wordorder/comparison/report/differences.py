@@ -18,6 +18,7 @@ from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, SEGMENT
 from wordorder.comparison.statistics.outcomes import BETTER, IDENTICAL, NO_CLAIM, NOT_DISTINGUISHABLE, TOO_FEW, WORSE
 from wordorder.comparison.statistics.significance import between
 from wordorder.comparison.statistics.summary import baseline_of
+from wordorder.tasks.metrics import LARGEST_LOSS
 
 _WORDS = {
     BETTER: "significantly better",
@@ -26,6 +27,15 @@ _WORDS = {
     TOO_FEW: "not tested: too few seeds",
 }
 """Outcome as results.json has it -> words for a reader, where they differ."""
+
+
+_HUGE = 1e7
+"""Percentages from which on the power of ten is enough: a perplexity diverged."""
+
+
+def percent_of(difference: float) -> float:
+    """Return the change of a perplexity in percent, for a difference of logarithms, positive where it is lower."""
+    return 100 * math.expm1(min(-difference, LARGEST_LOSS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +50,14 @@ class Unit:
     def change(self, difference: float) -> float:
         """Return the change of the metric, for a difference that is positive where the model is better."""
         if self.percent:
-            return 100 * math.expm1(-difference)
+            return percent_of(difference)
         return difference if self.higher_is_better else 0.0 - difference
 
     def text(self, difference: float, sign: str = "+") -> str:
         """Return the change in words: "−11.3%", "+0.025"."""
         value = self.change(difference)
+        if self.percent and abs(value) >= _HUGE:
+            return f"{value:{sign}.0e}%"
         places = 0 if self.percent and self.places == 1 and abs(value) >= 100 else self.places
         return f"{_rounded(value, places, sign)}{'%' * self.percent}"
 
@@ -65,8 +77,9 @@ def unit_of(results: Results) -> Unit:
     halves = [
         abs(unit.change(entry.high) - unit.change(entry.low)) / 2
         for entry in results.comparisons
-        if entry.low is not None and entry.high is not None and entry.high > entry.low
+        if entry.low is not None and entry.high is not None
     ]
+    halves = [half for half in halves if half > 0]  # a difference that is rounded to -100% has no width
     sizes = [abs(unit.change(entry.difference)) for entry in results.comparisons if entry.difference]
     least = 1 if percent else 2
     places = max(least, _first_digit(median(halves)) + (not percent)) if halves else least + 1
@@ -104,7 +117,7 @@ def against(results: Results, reference: str) -> dict[str, Comparison]:
 
 def in_short(entry: Comparison, unit: Unit) -> str:
     """Return one comparison in words: "−11.3% [−15.6%, −7.7%], p = 0.03"."""
-    return " ".join(part for part in in_parts(entry, unit) if part)
+    return in_one(in_parts(entry, unit))
 
 
 def in_parts(entry: Comparison, unit: Unit) -> tuple[str, str]:
@@ -121,6 +134,12 @@ def in_parts(entry: Comparison, unit: Unit) -> tuple[str, str]:
     else:
         tested = f"{outcome_in_words(entry)}{f' ({p})' if p else ''}"
     return unit.text(difference), ", ".join(part for part in (around, tested) if part)
+
+
+def in_one(parts: tuple[str, str]) -> str:
+    """Join the two halves of a comparison: "−11.3% [−15.6%, −7.7%], p = 0.03", or "−11.3%, p = 0.03"."""
+    difference, rest = parts
+    return f"{difference}{'' if not rest else ' ' if rest.startswith('[') else ', '}{rest}"
 
 
 def for_table(entry: Comparison, unit: Unit) -> tuple[str, str]:
@@ -191,7 +210,7 @@ def size_of(entry: Claim | Comparison, *, ratio: bool, confidence: float) -> tup
     """Return how far a model is ahead, and its evidence: "7.6%", "95% interval 4.8% to 10%, p = 0.012"."""
 
     def show(value: float | None) -> str:
-        return in_percent(-100 * math.expm1(-(value or 0.0))) if ratio else f"{value or 0.0:.3g}"
+        return in_percent(-percent_of(value or 0.0)) if ratio else f"{value or 0.0:.3g}"
 
     interval = ""
     if entry.low is not None:
@@ -201,6 +220,8 @@ def size_of(entry: Claim | Comparison, *, ratio: bool, confidence: float) -> tup
 
 def in_percent(value: float) -> str:
     """Return a percentage with two digits, and with more where two would say 100."""
+    if abs(value) >= _HUGE:
+        return f"{value:.0e}%".replace("-", "\u2212")
     places = 2 if 99 <= abs(value) < 100 else max(0, 1 - math.floor(math.log10(abs(value)))) if value else 0
     return f"{value:,.{places}f}%".replace("-", "\u2212")
 
@@ -212,7 +233,12 @@ def margin_in_words(claim: Claim, *, ratio: bool) -> str:
 
 
 def on_texts_in_words(
-    best: str, found: Mapping[str, Comparison], confidence: float, direction: Callable[[str], str]
+    best: str,
+    found: Mapping[str, Comparison],
+    confidence: float,
+    direction: Callable[[str], str],
+    *,
+    corrected: bool,
 ) -> tuple[str, ...]:
     """Return a sentence for each kind of test on new texts that the data allow; () if there is none.
 
@@ -221,6 +247,7 @@ def on_texts_in_words(
         found: other model -> the comparison of the best one with it, nearest first.
         confidence: of the intervals.
         direction: from a measure to "above" or "below".
+        corrected: whether the p-values are corrected, as they are where the file has more than one comparison.
     """
     kinds = ((NEW_TEXTS, "These trained models, on new texts"), (BOTH, "Retrained, and on new texts"))
     sentences: list[str] = []
@@ -231,7 +258,7 @@ def on_texts_in_words(
             if not sentences and next(iter(claims.values())).unit == SEGMENT:
                 caveat = "; segments of one document go together, so that the p-value may be too small"
             standing = _standing(claims, confidence, direction)
-            sentences.append(f"{begin}: {best} is {standing}, {_method(kind, claims)}{caveat}.")
+            sentences.append(f"{begin}: {best} is {standing}, {_method(kind, claims, corrected=corrected)}{caveat}.")
     return tuple(sentences)
 
 
@@ -256,16 +283,13 @@ def _standing(claims: Mapping[str, Claim], confidence: float, direction: Callabl
     return ", ".join(parts)
 
 
-def _method(kind: str, claims: Mapping[str, Claim]) -> str:
+def _method(kind: str, claims: Mapping[str, Claim], *, corrected: bool) -> str:
     first = next(iter(claims.values()))
     texts = f"{first.units:,} {first.unit}s"
-    corrected = " with Holm's correction" if len(claims) > 1 else ""
+    holm = " with Holm's correction" * corrected
     if kind == NEW_TEXTS:
         few = " (few)" if (first.units or 0) < _FEW else ""
-        said = f"by sign flips of {texts}{few}{corrected}"
+        said = f"by sign flips of {texts}{few}{holm}"
     else:
-        said = (
-            f"by crossed random effects of {first.seeds} seeds and {texts}{corrected}, which assume roughly normal "
-            "seeds"
-        )
+        said = f"by crossed random effects of {first.seeds} seeds and {texts}{holm}, which assume roughly normal seeds"
     return said

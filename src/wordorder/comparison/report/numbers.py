@@ -8,12 +8,15 @@ from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
 
 MISSING = "–"
 _WILD = 0.2
+_ENORMOUS = 1e15  # a perplexity that diverged; no count is so large
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """Return ``value`` with a number of significant digits, without exponents and with separated thousands."""
+    """Return ``value`` with a number of significant digits and separated thousands; from 10^15 on with an exponent."""
     if value is None or not math.isfinite(value):
         return MISSING
+    if abs(value) >= _ENORMOUS:
+        return f"{value:.1e}"
     places = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{places}f}"
 
@@ -29,6 +32,8 @@ def with_spread(entry: Aggregate | None, digits: int = 4, statistic: str = "mean
     mean, std = float(entry.mean), entry.std
     if std is None or entry.n < SEEDS_FOR_A_SPREAD:
         return significant(mean, digits)
+    if max(abs(mean), std) >= _ENORMOUS:
+        return f"{mean:.1e} ± {std:.1e}"
     places = places_beside(mean, std, digits)
     return f"{mean:,.{places}f} ± {std:,.{places}f}"
 

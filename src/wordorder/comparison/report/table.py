@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, quality_of
-from wordorder.comparison.report.differences import against, by_welch, for_table, unit_of
+from wordorder.comparison.report.differences import against, by_welch, for_table, in_one, unit_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, time_in_words, with_spread
 from wordorder.comparison.report.verdict import ranked, verdict
@@ -130,7 +130,7 @@ def _outcome(results: Results) -> Column:
     def text(_: Summary, arm: ArmResult) -> str:
         if arm.name == baseline:
             return "baseline"
-        return " ".join(part for part in for_table(found[arm.name], unit) if part) if arm.name in found else MISSING
+        return in_one(for_table(found[arm.name], unit)) if arm.name in found else MISSING
 
     def value(_: Summary, arm: ArmResult) -> float | None:
         if arm.name == baseline:
@@ -206,7 +206,8 @@ def caption(results: Results) -> str:
     if planned.rates:
         by = f"by the median over the {of}s of {quality.name} " if results.grid else ""
         where = "held-out texts themselves" if is_marked_optimistic(results) else "validation split"
-        parts.append(f"Each model's learning rate is the best of {len(planned.rates)} {by}on the {where}.")
+        tried = "its trials" if results.tuning else str(len(planned.rates))
+        parts.append(f"Each model's learning rate is the best of {tried} {by}on the {where}.")
     if results.split == "validation":
         chosen = "learning rates and checkpoints" if planned.rates else "the checkpoints"
         parts.append(f"There is no test split: {chosen} were chosen on the same data, so the numbers are optimistic.")

@@ -176,7 +176,8 @@ def verdict(results: Results) -> Verdict:
     )
     waiting = waiting_runs(results) > 0
     flattered = claimed_outcome(name, others[0].arm, 1.0, lost_runs(results))[0] == NO_CLAIM
-    holm = " with Holm's correction" if len(exact) > 1 else ""
+    several = len(conclusions.comparisons) > 1
+    holm = " with Holm's correction" if several else ""
     evidence = (
         _numbers(judged, unit_of(results.having(comparisons=conclusions.comparisons))),
         tests_in_words(results, conclusions.comparisons, conclusions.significance),
@@ -193,7 +194,7 @@ def verdict(results: Results) -> Verdict:
         status=" ".join(part for part in (status, unfinished) if part),
         caveat=unequal_sizes(results, name),
         evidence=" ".join(part for part in evidence if part),
-        claims=on_texts_in_words(name, exact, measure.confidence, measure.direction),
+        claims=on_texts_in_words(name, exact, measure.confidence, measure.direction, corrected=several),
         best=name,
         ties=tuple(entry.arm for entry in others if judged.outcome(entry) != BETTER),
     )
@@ -210,7 +211,8 @@ def tests_of(results: Results) -> Conclusions:
 def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered: bool) -> str:
     """Return the first sentence: "is best" only where the runner-up is not known to be about as good.
 
-    Nor is an untested model called so that lost a larger share of its runs, or is ahead by no more than a deviation.
+    Nor is an untested model called so that lost a larger share of its runs, or is ahead by no more than its runs vary;
+    or any model while the test of the seeds finds another better.
     """
     best, measure, runner_up = judged.best, judged.measure, judged.others[0]
     equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
@@ -218,19 +220,36 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered
         gaps = [f"the same as {_names(equal)}"]
     else:
         gaps, equal = [_gap(judged, runner_up)], [runner_up]
-    gaps += [_gap(judged, entry) for entry in judged.others if entry.arm == baseline and entry not in equal]
+    ahead = judged.having(WORSE)  # by their seeds, whatever the means say
+    gaps += [
+        _gap(judged, entry)
+        for entry in judged.others
+        if (entry.arm == baseline or entry in ahead) and entry not in equal
+    ]
     outcome = judged.outcome(runner_up)
-    spreads = [entry.columns[measure.quality.key].std or 0.0 for entry in (best, runner_up)]
-    # a median is taken as it is: one bad seed, which it does not follow, widens the standard deviation
-    apart = abs((measure.value(best) or 0.0) - (measure.value(runner_up) or 0.0)) > max(spreads)
-    clear = not flattered and (apart or measure.statistic == "median")
-    leads = outcome == BETTER or (outcome == TOO_FEW and clear)
+    clear = not flattered and _apart(measure, best, runner_up)
+    leads = not ahead and (outcome == BETTER or (outcome == TOO_FEW and clear))
     if leads and measure.value(best) != measure.value(runner_up):
         median = "median " * (measure.statistic == "median")
         return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."
     extreme = "highest" if measure.quality.higher_is_better else "lowest"
     score = f"{extreme} {measure.statistic} {measure.name}, {measure.short(best)}"
     return f"{best.arm} {'so far ' * waiting}has the {score}: {', '.join(gaps)}."
+
+
+def _apart(measure: _Measure, best: Summary, runner_up: Summary) -> bool:
+    """Tell whether the best of a pilot is ahead by more than its runs vary; of one run nothing is known."""
+    columns = [entry.columns[measure.quality.key] for entry in (best, runner_up)]
+    if measure.statistic == "median":  # one bad seed, which it does not follow, widens a standard deviation
+        ranges = [summary.spread(column, "median") for column in columns]
+        if None in ranges:
+            return False
+        (low, high), (low_other, high_other) = (ends for ends in ranges if ends is not None)
+        return low > high_other or low_other > high
+    if any(column.std is None for column in columns):
+        return False
+    gap = abs((measure.value(best) or 0.0) - (measure.value(runner_up) or 0.0))
+    return gap > max(column.std or 0.0 for column in columns)
 
 
 def _gap(judged: _Judged, entry: Summary) -> str:
@@ -390,7 +409,8 @@ def _unfinished(results: Results) -> str:
     if not lost:
         return f"{finished}."
     of_arms = listed([f"{arm} ({count})" for arm, count in lost.items()])
-    return f"{finished}. Failed, and so in no mean and no test: {of_arms}."
+    untested = " and no test" * bool(results.planned.folds)  # exact tests of seeds rank them last
+    return f"{finished}. Failed, and so in no mean{untested}: {of_arms}."
 
 
 def _names(entries: Sequence[Summary]) -> str:

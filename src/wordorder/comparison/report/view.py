@@ -15,9 +15,7 @@ from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.table import columns
 from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, Results
 from wordorder.comparison.statistics.summary import mean_and_spread, spread
-
-LARGEST = 700.0
-"""Largest loss that is drawn; exp of a larger one would overflow."""
+from wordorder.tasks.metrics import LARGEST_LOSS
 
 
 def view_of(results: Results) -> dict[str, object]:
@@ -33,7 +31,7 @@ def view_of(results: Results) -> dict[str, object]:
         "reached": [
             {"arm": entry.arm, "steps": entry.steps, "value": curve_value(results, entry.target)}
             for entry in results.steps_to_loss
-            if entry.steps is not None and entry.target is not None and entry.target < LARGEST
+            if entry.steps is not None and entry.target is not None and entry.target < LARGEST_LOSS
         ],
         "quality": {"title": columns(results)[0].title, "more_is_better": quality.higher_is_better},
         "ranges": {
@@ -137,7 +135,7 @@ def learning_curves(results: Results) -> dict[str, list[dict[str, float | int | 
     seen: dict[str, dict[int, list[float]]] = {}
     for row in results.rows:
         for step, loss in row.curve:
-            if loss is not None and not (exponential and loss > LARGEST):
+            if loss is not None and not (exponential and loss > LARGEST_LOSS):
                 value = math.exp(loss) if exponential else float(loss)
                 seen.setdefault(row.arm, {}).setdefault(int(step), []).append(value)
     return {
@@ -150,7 +148,7 @@ def target_lines(results: Results) -> list[tuple[float, str]]:
     """Return the target losses in the unit of the curves, the median over the arms, each with its baseline."""
     found: dict[str, list[float]] = {}
     for entry in results.steps_to_loss:
-        if entry.target is not None and entry.target < LARGEST:
+        if entry.target is not None and entry.target < LARGEST_LOSS:
             found.setdefault(entry.baseline, []).append(float(entry.target))
     return [(curve_value(results, median(targets)), baseline) for baseline, targets in found.items()]
 

@@ -223,7 +223,7 @@ def retrained(
             "seeds": min(len(scores[arm]) for arm in pair),
             "margin": scale.margin,
             "p_same": p,
-            "same": p <= scale.level + _EPSILON,
+            "same": p <= scale.level + _EPSILON and lost.get(pair[0]) == lost.get(pair[1]),
         }
         for pair, p in same.items()
     }

@@ -113,10 +113,10 @@ def _mean_interval(differences: Sequence[float], confidence: float) -> tuple[flo
     n = len(differences)
     if n < 2:
         return None, None
-    if max(differences) == min(differences):
-        return differences[0], differences[0]
     parts = 2**n if n <= EXACT_PAIRS else _SUBSETS + 1
     inside = math.floor((1 - confidence) / 2 * parts + 1e-9)
+    if max(differences) == min(differences):  # of few, Student's t would give no width, though no test rejects
+        return (differences[0], differences[0]) if inside else (None, None)
     if inside:
         means = subset_means(differences)
         return means[inside - 1], means[-inside]

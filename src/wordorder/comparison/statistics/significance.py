@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 
 from wordorder.comparison.quality import METRICS
@@ -154,12 +154,25 @@ def tests_in_words(results: Results, comparisons: Sequence[Comparison], signific
     """Explain how the differences were tested, and the limits of the p-values."""
     of = repeats(results)[0]
     parts = (
-        _test_in_words(comparisons, significance, of),
+        _test_in_words(comparisons, significance, of) or _without_baseline(results),
         *_cautions(results, comparisons, of),
         _without_number(results),
         (LOST_RULE_OF_FOLDS if of == "fold" else LOST_RULE) if lost_runs(results) and comparisons else "",
     )
     return " ".join(part for part in parts if part)
+
+
+def _without_baseline(results: Results) -> str:
+    """Return a sentence where the arm that all others were to be compared with has no run."""
+    baseline = baseline_of(results)
+    if not results.compare.baseline or waiting_runs(results) or baseline is None:
+        return ""
+    ended = ended_runs(results).get(baseline, {})
+    return (
+        ""
+        if not ended or not all(ended.values())
+        else f"The baseline {baseline} lost all its runs, so that nothing was tested."
+    )
 
 
 def _test_in_words(comparisons: Sequence[Comparison], significance: Significance, of: str) -> str:
@@ -199,11 +212,13 @@ def _claims(
 def _claimed(pair: _Pair, lost: outcomes.LostRuns) -> tuple[str, str | None]:
     if pair.ahead is None:  # with folds a lost run is left out, so the arm ahead must not have lost more
         return outcomes.claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
-    if pair.ahead * pair.size.difference > 0:
+    if pair.ahead * pair.size.difference >= 0:  # equal means point to nobody else
         return (outcomes.BETTER if pair.ahead > 0 else outcomes.WORSE), None
-    ahead = pair.arm if pair.size.difference > 0 else pair.against
-    gone, of = lost.get(ahead, (0, 0))
-    return outcomes.NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
+    ahead, behind = (pair.arm, pair.against) if pair.size.difference > 0 else (pair.against, pair.arm)
+    if ahead in lost:
+        gone, of = lost[ahead]
+        return outcomes.NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
+    return outcomes.NO_CLAIM, f"{behind} is ahead by ranks, with lost runs last"
 
 
 def waiting_runs(results: Results) -> int:
@@ -267,8 +282,8 @@ def _family(results: Results, arms: Sequence[str]) -> tuple[list[tuple[str, str]
     """
     baseline = baseline_of(results)
     ordered = sorted(arms, key=lambda name: name != baseline)
-    if results.compare.baseline and baseline in arms:
-        return [(arm, str(baseline)) for arm in ordered[1:]], baseline
+    if results.compare.baseline:  # one that lost all its runs is compared with none: the family was chosen before
+        return [(arm, str(baseline)) for arm in ordered[1:]] if baseline in arms else [], baseline
     return [(arm, against) for against, arm in combinations(ordered, 2)], None
 
 
@@ -311,6 +326,7 @@ def _compared(arm: str, against: str, runs: _Runs) -> _Pair:
     lost = any(gone for name in (arm, against) for gone in runs.ended[name].values())
     if lost and not any(fold is not None for fold, _ in one):
         ahead, p, least, n = _with_lost_last(arm, against, runs, paired=bool(shared))
+        size = replace(size, low=None, high=None)  # the interval is another test's, of fewer runs
     return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least, ahead=ahead)
 
 

@@ -10,6 +10,7 @@ from statistics import fmean, median, stdev
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Aggregate, Results, Row, Summary
 from wordorder.tasks import Metric
+from wordorder.tasks.metrics import perplexity_of
 
 SEEDS_FOR_A_SPREAD = 3
 """Smallest number of seeds for which a spread is shown: two numbers have a standard deviation, but nobody should
@@ -151,9 +152,11 @@ class Scale:
         return math.log1p(self.equivalence) if self.logarithmic else self.equivalence * (self.quality.perfect or 1.0)
 
     def value(self, row: Row) -> float | None:
-        """Return the headline metric of a run; None if it is not a number."""
+        """Return the headline metric of a run; None if it is not a number, or a perplexity that has no larger one."""
         value = row.score(self.quality.key)
-        if value is None or not math.isfinite(value) or (self.logarithmic and value <= 0):
+        if value is None or not math.isfinite(value):
+            return None
+        if self.logarithmic and not 0 < value < perplexity_of(math.inf):
             return None
         return float(value)
 

@@ -1,0 +1,149 @@
+"""Sentences, tables and intervals where runs diverged, were lost, or are too few to say who is best."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from comparison_example import compared, read, summarised
+
+from wordorder.comparison.decision_table import make_decision_table
+from wordorder.comparison.report.differences import in_percent
+from wordorder.comparison.report.html import write_report
+from wordorder.comparison.report.table import markdown_table
+from wordorder.comparison.report.verdict import verdict
+from wordorder.comparison.results_file import parse_results, read_results
+from wordorder.tasks.metrics import LARGEST_LOSS
+
+DEMO = Path(__file__).parents[2] / "benchmarks" / "results" / "demo.json"
+
+
+def made(scores, *, key="perplexity", baseline=None, statistic="mean"):
+    """Results of arms with a score for each seed; None is a run that failed."""
+    rows, failed = [], []
+    for arm, own in scores.items():
+        for seed, score in enumerate(own):
+            if score is None:
+                failed.append({"arm": arm, "seed": seed, "status": "failed", "stage": "seeds", "reason": "the loss"})
+                continue
+            loss = math.log(score) if key == "perplexity" else 0.5 + 0.01 * seed
+            rows.append(
+                {"arm": arm, "seed": seed, "loss": loss, key: score, "steps": 9, "curve": [[9, 1.0 + len(rows)]]}
+            )
+    compare = {"arms": [{"name": arm} for arm in scores]} | ({} if baseline is None else {"baseline": baseline})
+    task = "masked-lm" if key == "perplexity" else "classification"
+    seeds = max(map(len, scores.values()))
+    content = {
+        "schema": 1,
+        "name": "made up",
+        "task": task,
+        "metric": key,
+        "statistic": statistic,
+        "complete": not failed,
+        "waiting": 0,
+        "planned": {"arms": len(scores), "seeds": list(range(seeds)), "runs": len(rows) + len(failed)},
+        "recipe": {"data": {"source": "sotu", "task": task}, "model": {}, "training": {}, "compare": compare},
+        "arms": [{"name": arm, "parameters": {"total": 1000}} for arm in scores],
+        "rows": rows,
+        "failed": failed,
+        **({} if baseline is None else {"baseline": baseline}),
+        "summary": summarised(rows),
+    }
+    return content | compared(content)
+
+
+@pytest.mark.parametrize("loss", [50, 420, 690, 900])
+def test_a_perplexity_that_diverged_is_reported(tmp_path, loss):
+    content = read_results(DEMO).as_json()
+    for row in content["rows"]:
+        if row["arm"] == "none":
+            row["loss"] = loss + row["seed"]
+            row["perplexity"] = math.exp(min(row["loss"], LARGEST_LOSS))
+    content["recipe"]["compare"]["baseline"] = "none"
+    content |= {"baseline": "none", "summary": summarised(content["rows"])}
+    content |= compared(content)
+    write_report(parse_results(content), tmp_path)
+    table = (tmp_path / "table.md").read_text()
+    assert max(len(word) for word in table.split() if word[0].isdigit()) < 30
+    assert ("(none lost 3 of 3)" in table) == (loss == 900)
+    assert "inf" not in table
+
+
+def test_a_diverged_perplexity_has_a_cell_in_the_decision_table(tmp_path):
+    for task in ("one", "two"):
+        content = made({"a": [30.0, math.exp(690)], "b": [31.0, 32.0]})
+        (tmp_path / f"{task}.json").write_text(json.dumps(content | {"name": task}))
+    scores = {cell.arm: cell.score for cell in make_decision_table(sorted(tmp_path.glob("*.json"))).cells}
+    assert scores["b"] == pytest.approx(math.sqrt(31 * 32))
+    assert scores["a"] > 1e100
+
+
+def test_huge_percentages_have_an_exponent():
+    assert in_percent(-3e20) == "\u22123e+20%"
+    assert in_percent(2.5) == "2.5%"
+
+
+def test_nobody_is_best_while_another_is_significantly_better():
+    x = [30 + 0.1 * seed for seed in range(15)]
+    found = verdict(read(made({"x": [*x, None], "z": [*(v - 1 for v in x), 150.0], "r": [*(v + 2 for v in x), 45.0]})))
+    assert found.best == "x"
+    assert "is best" not in found.sentence
+    assert "yet z (" in found.sentence
+    assert found.status.endswith(
+        "z is significantly better. Only 47 of 48 runs have finished. Failed, and so in no mean: x (1)."
+    )
+
+
+def test_a_pilot_of_one_seed_names_no_best():
+    assert "has the lowest mean" in verdict(read(made({"a": [30.0], "b": [60.0]}))).sentence
+
+
+def test_medians_that_overlap_name_no_best():
+    near = made({"a": [0.8, 0.7, 0.9], "b": [0.79, 0.85, 0.6]}, key="accuracy", statistic="median")
+    assert "has the highest median" in verdict(read(near)).sentence
+    apart = made({"a": [0.8, 0.7, 0.9], "b": [0.5, 0.55, 0.6]}, key="accuracy", statistic="median")
+    assert verdict(read(apart)).sentence.startswith("a is best: median")
+
+
+def test_a_difference_with_lost_runs_has_the_p_of_the_ranks_and_no_interval_of_other_runs():
+    a = [30.0 + 0.1 * seed for seed in range(8)]
+    content = made({"a": a, "b": [30.6, 29.9, 33.0, *[None] * 5]})
+    (entry,) = content["comparisons"]
+    assert (entry.get("low"), entry.get("high"), entry["n"]) == (None, None, 8)
+    assert "interval" not in verdict(read(content)).evidence
+    assert ", p = " in markdown_table(read(content))
+
+
+def test_ranks_and_means_that_disagree_are_told_without_runs_that_nobody_lost():
+    accuracies = {"a": [0.80 + 0.001 * seed for seed in range(20)]}
+    accuracies["b"] = [*(value + 0.02 for value in accuracies["a"][:18]), 0.1, None]
+    said = verdict(read(made(accuracies, key="accuracy"))).status
+    assert "lost 0 of 0" not in said
+    assert "Not significant against b: b is ahead by ranks, with lost runs last." in said
+    equal = {"a": [1.0] * 8, "b": [1.0, 1.0, *[None] * 6]}
+    assert made(equal, key="accuracy")["comparisons"][0]["outcome"] in ("better", "worse")
+
+
+def test_a_model_that_lost_more_runs_is_not_called_the_same():
+    x = [30.0, 30.01, 29.99, 30.02, 29.98]
+    same = verdict(read(made({"x": x, "y": [value + 0.01 for value in x]}))).status
+    assert "The same within 1%" in same
+    lost = verdict(read(made({"x": x, "y": [30.01, 30.02, 30.0, None, None]}))).status
+    assert "same" not in lost
+
+
+def test_a_baseline_without_a_run_is_compared_with_nobody():
+    scores = {"a": [None] * 3, "b": [30.0, 30.2, 30.1], "c": [40.0, 40.1, 40.3]}
+    content = made(scores, baseline="a")
+    assert content["comparisons"] == []
+    assert content["significance"]["family"] == "every other arm against the baseline a"
+    found = verdict(read(content))
+    assert "Not tested against c." in found.status
+    assert "The baseline a lost all its runs, so that nothing was tested." in found.evidence
+
+
+def test_two_equal_differences_are_no_interval():
+    (entry,) = made({"a": [0.9, 0.9], "b": [0.8, 0.8]}, key="accuracy")["comparisons"]
+    assert (entry.get("low"), entry.get("high")) == (None, None)
+    (six,) = made({"a": [0.9] * 6, "b": [0.8] * 6}, key="accuracy")["comparisons"]
+    assert six["low"] == six["high"] == pytest.approx(six["difference"])
