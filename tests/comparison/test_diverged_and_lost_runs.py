@@ -147,3 +147,12 @@ def test_two_equal_differences_are_no_interval():
     assert (entry.get("low"), entry.get("high")) == (None, None)
     (six,) = made({"a": [0.9] * 6, "b": [0.8] * 6}, key="accuracy")["comparisons"]
     assert six["low"] == six["high"] == pytest.approx(six["difference"])
+
+
+def test_stars_and_lines_of_names_are_no_markup_in_a_paragraph():
+    content = made({"a": [30.0, None], "b": [31.0, 31.5]})
+    content["recipe"]["data"]["source"] = "texts/*/*.txt"
+    content["failed"][0]["reason"] = "Mine.__init__() got ~x~"
+    table = markdown_table(read(content))
+    assert "texts/&#42;/&#42;.txt" in table
+    assert "Mine.&#95;&#95;init&#95;&#95;() got &#126;x&#126;" in table

@@ -258,13 +258,13 @@ def markdown_table(results: Results) -> str:
     shown = columns(results)
     rows = [[entry.arm, *(column.text(entry, arm) for column in shown)] for entry, arm in lines(results)]
     judged = verdict(results)
-    failures = [f"- failed: {escaped(run.arm)}, {place_of(run)}: {escaped(run.reason)}" for run in results.failed]
-    blocks = [*map(escaped, judged.headline), markdown_rows(["Model", *(column.title for column in shown)], rows)]
+    failures = [f"- failed: {escaped(run.arm)}, {place_of(run)}: {paragraph(run.reason)}" for run in results.failed]
+    blocks = [*map(paragraph, judged.headline), markdown_rows(["Model", *(column.title for column in shown)], rows)]
     if judged.method:
-        blocks.append(f"How this was tested: {escaped(' '.join(judged.method))}")
-    blocks.append(escaped(caption(results)))
+        blocks.append(f"How this was tested: {paragraph(' '.join(judged.method))}")
+    blocks.append(paragraph(caption(results)))
     if results.plan and results.plan.left_out:
-        blocks.append(escaped(" ".join(results.plan.left_out)))
+        blocks.append(paragraph(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
     if tried is not None and results.grid:
         rows = [
@@ -332,8 +332,13 @@ def _full_width(table: Table, console: Console) -> int:
     return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
+def paragraph(text: object) -> str:
+    """Return a text as a paragraph in which nothing is markup, such as the stars of "texts/*/*.txt"."""
+    return escaped(text).replace("*", "&#42;").replace("_", "&#95;").replace("~", "&#126;")
+
+
 def escaped(text: object) -> str:
-    """Return a text as a cell of a markdown table, or a paragraph, in which nothing is markup."""
+    """Return a text as a cell of a markdown table, in which nothing is markup but what makes it bold or a star."""
     # markdown readers run HTML, split cells at bars, load pictures, and take a backslash before a bar for an escape: so
     # backslashes go first, and the only ones left are those before bars
     plain = " ".join(str(text).splitlines())
