@@ -36,7 +36,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("an encoder, masked LM", "decision/masked_letters_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
     ("the same, trained longer", "demo-long", 1, "results.md#masked-letters"),
     ("an encoder that reads longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
-    ("a decoder, causal LM", "compare-clm", 1, "comparisons.md#causal-letters-equal-flops"),
+    ("a decoder, causal LM", "decision/causal_letters_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
     ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
     ("a short-text classifier", "decision/questions_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
     (
