@@ -17,15 +17,15 @@ def listing(folder):
 
 def fill(out_dir, text="new", **options):
     with staged_folder(out_dir, **options) as folder:
-        (folder / "config.json").write_text(text)
+        (folder / "conversion.json").write_text(text)
 
 
 @pytest.mark.parametrize("name", ["out", "deep/er/out"])
 def test_a_new_folder_appears_when_it_is_whole(tmp_path, name):
     with staged_folder(tmp_path / name) as folder:
-        (folder / "config.json").write_text("{}")
+        (folder / "conversion.json").write_text("{}")
         assert not (tmp_path / name).exists()
-    assert (tmp_path / name / "config.json").read_text() == "{}"
+    assert (tmp_path / name / "conversion.json").read_text() == "{}"
     assert all(not part.startswith(".") for path in listing(tmp_path) for part in path.split("/"))
 
 
@@ -33,7 +33,7 @@ def test_a_new_folder_appears_when_it_is_whole(tmp_path, name):
 @pytest.mark.parametrize("error", [BadInput, KeyboardInterrupt])
 def test_nothing_is_left_of_a_failure(tmp_path, name, error):
     def half(folder):
-        (folder / "config.json").write_text("{}")
+        (folder / "conversion.json").write_text("{}")
         raise error("planted")
 
     with pytest.raises(error, match="planted"), staged_folder(tmp_path / name) as folder:
@@ -44,14 +44,14 @@ def test_nothing_is_left_of_a_failure(tmp_path, name, error):
 def test_an_empty_folder_may_be_there(tmp_path):
     (tmp_path / "out").mkdir()
     fill(tmp_path / "out")
-    assert listing(tmp_path) == ["out", "out/config.json"]
+    assert listing(tmp_path) == ["out", "out/conversion.json"]
 
 
 def test_a_folder_with_something_in_it_is_kept(tmp_path):
     fill(tmp_path / "out", "old")
     with pytest.raises(BadInput, match=r"is not empty.*--overwrite"):
         fill(tmp_path / "out")
-    assert (tmp_path / "out" / "config.json").read_text() == "old"
+    assert (tmp_path / "out" / "conversion.json").read_text() == "old"
 
 
 def test_an_earlier_conversion_is_found_again_after_a_crash_between_the_two_moves(tmp_path):
@@ -61,7 +61,7 @@ def test_an_earlier_conversion_is_found_again_after_a_crash_between_the_two_move
         (tmp_path / name).rename(tmp_path / f".replaced-{name}")
     with pytest.raises(BadInput, match=r"is not empty.*--overwrite"):
         fill(tmp_path / "out")
-    assert (tmp_path / "out" / "config.json").read_text() == "old"
+    assert (tmp_path / "out" / "conversion.json").read_text() == "old"
     assert (tmp_path / ".replaced-other").is_dir()
 
 
@@ -70,13 +70,13 @@ def test_an_earlier_conversion_is_replaced_on_demand_and_kept_until_then(tmp_pat
     (tmp_path / "out" / "tokenizer.json").write_text("old")
     with pytest.raises(BadInput, match="planted"), staged_folder(tmp_path / "out", overwrite=True):
         raise BadInput("planted")
-    assert (tmp_path / "out" / "config.json").read_text() == "old"
+    assert (tmp_path / "out" / "conversion.json").read_text() == "old"
     fill(tmp_path / "out", overwrite=True)
-    assert listing(tmp_path) == ["out", "out/config.json"]
-    assert (tmp_path / "out" / "config.json").read_text() == "new"
+    assert listing(tmp_path) == ["out", "out/conversion.json"]
+    assert (tmp_path / "out" / "conversion.json").read_text() == "new"
 
 
-@pytest.mark.parametrize("other", ["thesis.tex", "config.json/"])
+@pytest.mark.parametrize("other", ["thesis.tex", "conversion.json/"])
 def test_files_of_somebody_else_are_not_replaced(tmp_path, other):
     if other.endswith("/"):
         (tmp_path / "out" / other).mkdir(parents=True)
@@ -87,6 +87,15 @@ def test_files_of_somebody_else_are_not_replaced(tmp_path, other):
     with pytest.raises(BadInput, match=f"holds more than an earlier conversion .{other.rstrip('/')}"):
         fill(tmp_path / "out", overwrite=True)
     assert listing(tmp_path) == before
+
+
+def test_a_trained_model_is_not_replaced(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "mine" / name).write_text("trained")
+    with pytest.raises(BadInput, match=r"mine is no earlier conversion \(it has no conversion\.json\)"):
+        fill(tmp_path / "mine", overwrite=True)
+    assert (tmp_path / "mine" / "model.safetensors").read_text() == "trained"
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
@@ -104,8 +113,8 @@ def test_a_link_is_followed(tmp_path):
     fill(tmp_path / "link")
     fill(tmp_path / "link", "newer", overwrite=True)
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real" / "config.json").read_text() == "newer"
-    assert listing(tmp_path) == ["link", "real", "real/config.json"]
+    assert (tmp_path / "real" / "conversion.json").read_text() == "newer"
+    assert listing(tmp_path) == ["link", "real", "real/conversion.json"]
 
 
 def test_when_the_last_step_fails_the_earlier_folder_comes_back(tmp_path, monkeypatch):
@@ -129,8 +138,8 @@ def test_when_the_last_step_fails_the_earlier_folder_comes_back(tmp_path, monkey
     monkeypatch.setattr("os.rename", refuse)
     with pytest.raises(RunFailed, match="planted"):
         fill(tmp_path / "out", overwrite=True)
-    assert (tmp_path / "out" / "config.json").read_text() == "old"
-    assert listing(tmp_path) == ["out", "out/config.json"]
+    assert (tmp_path / "out" / "conversion.json").read_text() == "old"
+    assert listing(tmp_path) == ["out", "out/conversion.json"]
 
 
 def test_all_files_are_for_the_same_readers(tmp_path):

@@ -321,3 +321,25 @@ def test_bad_input_is_one_clear_error_before_anything_is_written(kept, tmp_path)
     with pytest.raises(BadInput, match="which is none of this package's causal language models"):
         inspect_model_dir(tmp_path / "model", text=source)
     assert not (kept.parent / "inspect").exists()
+
+
+def test_a_recurrent_memory_that_was_never_full_is_said_too():
+    found = inspect_language_model(language_model("segment-recurrence", memory_length=90), text())
+    assert [note.split(":")[0] for note in found.notes] == [
+        "The memory was never full, the text is too short",
+        "No weights by age of slots",
+    ]
+
+
+def test_windows_that_begin_with_a_token_leave_a_place_for_it():
+    model = language_model(encoding="learned", max_position_embeddings=16)
+    context = loss_by_context(model, text(), start_id=1)
+    assert context.block == 15
+
+
+def test_a_loss_that_is_no_number_is_refused():
+    model = language_model()
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    with pytest.raises(BadInput, match="loss is not a finite number"):
+        loss_by_context(model, text())

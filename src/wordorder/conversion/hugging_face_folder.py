@@ -24,7 +24,8 @@ REPLACEABLE = frozenset(
     "README.md config.json conversion.json model.safetensors special_tokens_map.json tokenizer.json"
     " tokenizer_config.json".split()
 )
-"""Files that a conversion writes. A folder with anything else in it is not replaced, whatever the caller wishes."""
+"""Files that a conversion writes. A folder with anything else in it, or without conversion.json, is not replaced,
+whatever the caller wishes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,11 @@ def _check_place(out_dir: Path, shown: Path, overwrite: bool) -> None:
         raise BadInput(
             f"OUT_DIR {shown} holds more than an earlier conversion ({', '.join(others[:5])}), so it is not"
             " overwritten; name another folder"
+        )
+    if held and "conversion.json" not in held:  # a trained model has the other names too
+        raise BadInput(
+            f"OUT_DIR {shown} is no earlier conversion (it has no conversion.json), so it is not overwritten; name"
+            " another folder"
         )
 
 

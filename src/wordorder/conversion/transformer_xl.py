@@ -29,7 +29,7 @@ from wordorder.conversion.transformer_xl_checkpoint import (
     parameters_of,
     read_settings,
 )
-from wordorder.conversion.vocabulary import END, read_words, word_tokenizer
+from wordorder.conversion.vocabulary import END, read_words, without_unknown, word_tokenizer
 from wordorder.errors import BadInput
 
 CODE = Wrapping(state="model_state", args="model_config", prefix="module.", bare=True)
@@ -252,6 +252,7 @@ def _notes(
     if words is None:
         notes.append("no tokeniser was written (no --vocab was given); ids are those of the checkpoint's vocabulary")
     else:
+        notes += without_unknown(words)
         notes.append(
             "the tokeniser looks up words apart by white space, and adds nothing: where lines end, write the"
             " vocabulary's word for it"

@@ -11,6 +11,7 @@ been through the same preparation, pieces apart by spaces, such as "un@@ tied po
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
 def _lines(path: Path, kind: str) -> list[str]:
     try:
         # not splitlines(): a word may be one of the characters that it takes for the end of a line
-        lines = read_bytes(path, MOST_WORDS).decode().removesuffix("\n").split("\n")
+        lines = read_bytes(path, MOST_WORDS).decode("utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise BadInput(f"{kind} {path}: cannot be read: it is not UTF-8") from None
     except (OSError, ValueError) as error:
@@ -116,6 +117,13 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> PreTrainedTokenizerFa
     roles = {"bos_token": BOS, "eos_token": EOS, "cls_token": BOS, "sep_token": EOS}
     roles |= {"pad_token": PAD, "unk_token": UNK, "mask_token": MASK}
     return _wrapped(tokenizer, model_max_length=length, **roles)
+
+
+def without_unknown(words: Sequence[str]) -> list[str]:
+    """Return a note on a list of words with none for unknown ones; [] for another list."""
+    if any(word in words for word in UNKNOWN):
+        return []
+    return [f"the list of words has none of {', '.join(UNKNOWN)}, so the tokeniser refuses a text with other words"]
 
 
 def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from wordorder.encodings import CATALOG, Composition, OnScoresByContent, encoding_parameters, names_of
+from wordorder.encodings import CATALOG, Composition, OnScoresByContent, encoding_parameters, pattern_of
 from wordorder.tasks import TASKS, model_class
 
 KEPT_INSIDE = {"relu": 1, "gelu": 2, "silu": 2, "swiglu": 4}
@@ -180,12 +180,18 @@ def activation_bytes(
     norm, mask = NORM_BYTES * channels, channels if sizes.hidden_dropout_prob else 0
     cross = norm + width * (3 * channels + 2 * keys) + mask
     attention = cross + width * (channels + 2 * keys) * slots / length  # slots are mapped to keys and values again
-    if any(issubclass(CATALOG[name], OnScoresByContent) for name in names_of(sizes.encoding)):
-        attention += heads * (length + slots) * (2 * width + 1 if sizes.attention_probs_dropout_prob else width)
+    scores = heads * (length + slots) * (2 * width + 1 if sizes.attention_probs_dropout_prob else width)
+    pattern = [
+        any(issubclass(CATALOG[name], OnScoresByContent) for name in names) for names in pattern_of(sizes.encoding)
+    ]
     feed_forward = norm + width * (channels + KEPT_INSIDE[sizes.hidden_act] * inner) + mask
-    layers, sides = [attention + feed_forward] * sizes.num_hidden_layers, 1
+
+    def stack(count: int, layer: float) -> list[float]:
+        return [layer + scores * pattern[number % len(pattern)] for number in range(count)]
+
+    layers, sides = stack(sizes.num_hidden_layers, attention + feed_forward), 1
     if config.is_encoder_decoder:
-        layers, sides = layers + [attention + cross + feed_forward] * sizes.decoder_layers, 2
+        layers, sides = layers + stack(sizes.decoder_layers, attention + cross + feed_forward), 2
     kept = len(layers) * norm + max(layers) if checkpointing else sum(layers)
     kept += sides * (mask + norm + width * channels)  # embeddings, and the output's norm and map
     known = TASKS.get(task)  # heads without a recipe predict no tokens

@@ -121,12 +121,13 @@ def _map(name: str, found: MapFindings) -> Drawing:
     return Drawing(
         png_of(figure),
         f"Map: {name}",
-        f"{_WHAT[kind]}, per head, query position by key position.{strips}"
+        f"{_WHAT.get(kind, _OTHER)}, per head, query position by key position.{strips}"
         " The colour range holds 99.5 % of the numbers. Rms: what softmax sees, each row's mean taken off.",
         f"Heat maps of the {name} term for {heads} heads and {length} positions.",
     )
 
 
+_OTHER = "One part of what the encoding adds to the scores"  # of an encoding of the reader's own
 _WHAT = {
     "absolute": "What the encoding adds to the scores from the two positions",
     "relative": "What the encoding adds to the scores from how far apart the two positions are",

@@ -76,12 +76,13 @@ def loss_by_context(
         start_id: put before what a model without a memory reads, as in training, and not counted; None = nothing.
 
     Raises:
-        BadInput: the text is too short.
+        BadInput: the text is too short, or a loss is not finite.
         ValueError: a context is negative or longer than the text allows, or block or blocks are not positive.
     """
     config, remembers = model.config, getattr(model.config, "memory", "none") != "none"
     ids_T = torch.as_tensor(token_ids, dtype=torch.long, device=model.device)
     length: int = (segment_length or config.segment_length) if remembers else config.max_position_embeddings
+    length -= start_id is not None and not remembers
     if block <= 0 or blocks <= 0 or length <= 0:
         raise ValueError(f"block, blocks and segments must be positive, got {block}, {blocks}, {length}")
     block = min(block, length)
@@ -90,7 +91,7 @@ def loss_by_context(
             f"the text has {len(ids_T)} tokens; {2 * block + 1} or more are needed to vary what stands before"
         )
     if contexts is None:
-        most = 2 * (config.memory_length + length) if remembers else length - (start_id is not None)
+        most = 2 * (config.memory_length + length) if remembers else length
         contexts = _doubling(block, min(most, len(ids_T) // 2) - block)
     contexts = sorted(set(contexts))
     last = len(ids_T) - 1 - block
@@ -105,6 +106,8 @@ def loss_by_context(
         if start_id is not None and not remembers:
             rows_BS = F.pad(rows_BS, (1, 0), value=start_id)
         found.append(_losses(model, rows_BS, labels_BT, length if remembers else None))
+    if not torch.isfinite(torch.stack(found)).all():
+        raise BadInput("the model's loss is not a finite number; its weights may have diverged while training")
     differences = [
         (losses_B - found[-1]).std() / math.sqrt(count) if count > 1 else losses_B[0] * 0 for losses_B in found
     ]
@@ -155,6 +158,7 @@ class ReadingHabits:
         tokens: whose attention was looked at.
         length: tokens of a segment, or of a window.
         slots: of the memory, at most; 0 = none.
+        full: whether every token saw a full memory; also where there is none.
     """
 
     weights_LHO: Tensor
@@ -164,6 +168,7 @@ class ReadingHabits:
     tokens: int
     length: int
     slots: int
+    full: bool
 
     @property
     def mean_O(self) -> Tensor:
@@ -215,6 +220,7 @@ def reading_habits(
                 watch.count(output.attentions, within=None)
             return watch.habits()
         warming, state = -(-memory.length // length), None
+        watch.full = len(pieces) > warming
         for number, piece in enumerate(pieces):
             counts = number >= warming or len(pieces) <= warming
             read = decoder.read_segment(decoder.open_segment(state), piece[None], return_attentions=counts)
@@ -229,7 +235,7 @@ class _Watch:
     """Sums of attention by distance and of alpha by age."""
 
     def __init__(self, decoder: Decoder, length: int) -> None:
-        self.memory, self.length, self.tokens = decoder.memory, length, 0
+        self.memory, self.length, self.tokens, self.full = decoder.memory, length, 0, True
         self.slots = 0 if decoder.memory is None else decoder.memory.length
         layers, heads, device = len(decoder.layers), decoder.heads, next(decoder.parameters()).device
 
@@ -272,6 +278,7 @@ class _Watch:
             self.tokens,
             self.length,
             self.slots,
+            self.full,
         )
 
 
@@ -339,6 +346,9 @@ def inspect_language_model(
 
 
 def _notes(habits: ReadingHabits, config: Any) -> list[str]:
+    found: list[str] = []
+    if not habits.full and (config.memory != "look-ahead" or habits.alpha_LHA is not None):
+        found.append("The memory was never full, the text is too short: what was read with fewer slots counts too.")
     if not habits.slots:
         return ["The model has no memory: it sees a window by itself, and far distances have few tokens."]
     if habits.alpha_LHA is None:
@@ -349,10 +359,8 @@ def _notes(habits: ReadingHabits, config: Any) -> list[str]:
             if config.num_hidden_layers == 1
             else "the text is no longer than one segment"
         )
-        return [f"No weights by age of slots: {why}."]
-    if habits.alpha_LHA.shape[-1] < habits.slots:
-        return ["The text is shorter than the memory, which was never full."]
-    return []
+        found.append(f"No weights by age of slots: {why}.")
+    return found
 
 
 def language_model_numbers(inspection: LanguageModelInspection) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def first_tokens(folder: Path, config: object, text: str | Path, count: int) -> 
     from wordorder.models.hub.saved_folder import check_tokenizer
 
     try:
-        with Path(text).open(encoding="utf-8") as file:
+        with Path(text).open(encoding="utf-8-sig") as file:
             content = file.read(64 * count)
     except OSError as error:
         raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
@@ -251,7 +251,10 @@ def first_tokens(folder: Path, config: object, text: str | Path, count: int) -> 
         raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
     tokenizer = read_tokenizer(folder)
     check_tokenizer(tokenizer, config, folder)
-    ids: list[int] = tokenizer(content, add_special_tokens=False)["input_ids"][:count]
+    try:
+        ids: list[int] = tokenizer(content, add_special_tokens=False)["input_ids"][:count]
+    except Exception as error:  # the tokenizers library raises no other class
+        raise BadInput(f"--text {text}: {folder}'s tokenizer cannot read it: {error}") from None
     if not ids:
         raise BadInput(f"--text {text}: holds no words")
     return ids

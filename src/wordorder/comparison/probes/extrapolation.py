@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,7 +198,8 @@ def _classified(options: Extrapolation, trained: probe.Trained) -> probe.Measure
     chosen = long[::step][: options.texts]
     longest = max(int(sizes[owner]) for owner, _ in chosen)
     # a length beyond which no text goes on would repeat the one before it
-    factors = [factor for factor in (1, *sorted(options.factors)) if factor == 1 or factor // 2 * unit < longest]
+    every = (1, *sorted(options.factors))
+    factors = [1, *(factor for before, factor in pairwise(every) if before * unit < longest)]
     left_out = [factor for factor in options.factors if factor not in factors]
     notes = [f"{len(chosen)} texts are longer than data.length {length}; they are read up to each length."]
     if left_out:

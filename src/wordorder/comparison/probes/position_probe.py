@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from wordorder.comparison.probes import probe
-from wordorder.comparison.probes.texts import Ids, batches, blocks, causal_windows, enclosed, new_tokens, text_of
+from wordorder.comparison.probes.texts import (
+    Ids,
+    batches,
+    blocks,
+    causal_windows,
+    enclosed,
+    text_of,
+    window_of_training,
+)
 from wordorder.data.randomness import counter_hash
 
 ABSOLUTE, DISTANCE = "absolute position", "signed distance of two tokens"
@@ -53,11 +61,13 @@ class PositionProbe(probe.Probe):
         )
 
     def measure(self, trained: probe.Trained) -> probe.Measured:
-        text, unit = text_of(trained), new_tokens(trained)
+        text, unit = text_of(trained), window_of_training(trained)
         if len(text) < _FEWEST_WINDOWS * unit:
             raise probe.CannotProbe(
                 f"the text has {len(text):,} tokens, less than {_FEWEST_WINDOWS} windows of {unit} tokens"
             )
+        if (architecture := getattr(trained.model.config, "architecture", "transformer")) != "transformer":
+            raise probe.CannotProbe(f"architecture {architecture!r} gives no hidden states by layer")
         whole = blocks(text, unit, max(self.tokens, _FEWEST_WINDOWS * unit))
         states, first = _states(trained, whole)
         rows: list[probe.Row] = []
@@ -77,7 +87,7 @@ def _states(trained: probe.Trained, whole: list[Ids]) -> tuple[list[States], int
     first = 0  # [CLS] itself says where it stands
     if causal:
         read = [causal_windows(trained, block, len(block))[0][0] for block in whole]
-        first = int(trained.recipe.data.packing != "lanes")
+        first = 1  # of running text [SEP] stands there
     elif special:
         read, first = [enclosed(trained, block, block)[0] for block in whole], 1
     else:

@@ -105,7 +105,7 @@ def _masked(options: ShuffledWindows, trained: Trained) -> Measured:
 
 
 def _causal(options: ShuffledWindows, trained: Trained) -> Measured:
-    text, unit = reading.text_of(trained), reading.new_tokens(trained)
+    text, unit = reading.text_of(trained), reading.window_of_training(trained)
     unit = min(unit, len(text))
     texts: list[reading.Window] = [(block, block) for block in reading.blocks(text, unit, options.tokens)]
     return _language(options, trained, texts, lambda block, _: reading.causal_windows(trained, block, unit)[0])

@@ -11,9 +11,10 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from wordorder.comparison.probes.probe import Trained
+from wordorder.comparison.probes.probe import CannotProbe, Trained
 from wordorder.data.examples.datasets import MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
+from wordorder.training.loop.carried_memory import has_memory
 
 Ids = npt.NDArray[np.int64]
 Losses = npt.NDArray[np.float64]
@@ -31,6 +32,17 @@ def text_of(trained: Trained) -> Ids:
     assert documents is not None  # `prepare` gives it
     ends = documents.sentence_starts[documents.document_starts[1:]]
     return np.insert(documents.ids, ends, np.int32(_special(trained, "sep"))).astype(np.int64)
+
+
+def window_of_training(trained: Trained) -> int:
+    """Return `new_tokens`; raise CannotProbe where data.length is several segments of a memory."""
+    segment = trained.recipe.segment_length
+    if has_memory(trained.model.config) and segment != trained.recipe.data.length:
+        raise CannotProbe(
+            f"the model reads data.length {trained.recipe.data.length} in segments of {segment} tokens with its memory,"
+            " and this probe reads single windows"
+        )
+    return new_tokens(trained)
 
 
 def new_tokens(trained: Trained) -> int:
