@@ -1,17 +1,19 @@
 """Converted Transformer-XL and LaMemo checkpoints compute what those codes compute; every fault is named."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 import xl_reference as ref
 from safetensors.torch import save_file
 from torch.testing import assert_close
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import wordorder.models  # noqa: F401  registers the model types
 from wordorder.conversion import ConversionReport, convert_lamemo, convert_transformer_xl
 from wordorder.errors import BadInput
+from wordorder.inspection.saved import first_tokens
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 CLUSTERS = {
@@ -220,6 +222,20 @@ def test_a_list_of_words_becomes_a_tokeniser(convert, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer("the word3 xyz <eos>")["input_ids"] == [2, 6, 1, 0]
     assert tokenizer.eos_token_id == 0
+
+
+@pytest.mark.parametrize(("first", "noted"), [("\ufeff<unk>", False), ("other", True)])
+def test_a_byte_order_mark_is_no_letter_and_a_list_without_unk_is_noted(convert, tmp_path, first, noted):
+    words = [first, *(f"word{n}" for n in range(ref.V - 1))]
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    folder, report = convert(ref.weights(0), ref.settings(0), vocab=tmp_path / "words.txt")
+    assert any("refuses a text with other words" in note for note in report.notes) == noted
+    (tmp_path / "text.txt").write_text("\ufeffword3 xyz", encoding="utf-8")
+    if noted:
+        with pytest.raises(BadInput, match=r"text\.txt: .* cannot read it: .*Missing \[UNK\]"):
+            first_tokens(Path(folder), AutoConfig.from_pretrained(folder), tmp_path / "text.txt", 9)
+    else:
+        assert first_tokens(Path(folder), AutoConfig.from_pretrained(folder), tmp_path / "text.txt", 9) == [4, 0]
 
 
 @pytest.mark.parametrize(("text", "said"), [

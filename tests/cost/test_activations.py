@@ -133,3 +133,14 @@ def test_other_networks_have_no_formula():
         assert activation_bytes(config, "classification", length=T, rows=ROWS) is None
     config = build_config("classifier", vocab_size=V, hidden_size=C, encoding="sinusoidal", num_attention_heads=2)
     assert activation_bytes(config, "classification", length=T, rows=ROWS)
+
+
+def test_layers_count_the_scores_of_their_own_encodings():
+    def of(encoding):
+        sizes = {"hidden_size": 32, "num_hidden_layers": 6, "num_attention_heads": 4}
+        config = build_config("encoder", vocab_size=50, encoding=encoding, **sizes)
+        return activation_bytes(config, "masked-lm", length=T, rows=1)
+
+    none, every = of("none"), of("shaw")
+    assert of("shaw,none*5") - none == pytest.approx((every - none) / 6, abs=1)
+    assert of("shaw,none") - none == pytest.approx((every - none) / 2, abs=1)

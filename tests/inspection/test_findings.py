@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -360,3 +361,9 @@ def test_the_page_needs_nothing_else_and_takes_names_as_text(found):
     for table in tables(found["tupe-a"]):
         assert table.title in parsed.text
         assert all(cell in parsed.text for row in table.rows for cell in row)
+
+
+def test_maps_of_an_own_encoding_are_drawn_under_their_own_names(found):
+    (own,) = found["alibi"].maps.values()
+    drawings = draw(replace(found["alibi"], maps={"near": own}))
+    assert any("One part of what the encoding adds" in drawing.caption for drawing in drawings.values())

@@ -130,6 +130,9 @@ def test_classified_texts_are_the_long_ones_and_read_up_to_the_length(make_train
     few = make_trained("classification", made(says_b_beyond_20), words=20, texts=8, max_pieces=1, length=16)
     with pytest.raises(CannotProbe, match="only 8 of 8 texts"):
         Extrapolation().measure(few)
+    # the length before one that is measured must not hold every text already, whatever the factors are
+    assert [row["x"] for row in Extrapolation(factors=(8,)).measure(trained).rows] == [16, 128]
+    assert [row["x"] for row in Extrapolation(factors=(3, 5, 7)).measure(trained).rows] == [16, 48, 80]
 
 
 def test_a_memory_grows_and_segments_stay(make_trained, tmp_path):

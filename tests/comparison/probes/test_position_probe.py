@@ -3,6 +3,7 @@ import torch
 
 from wordorder.comparison.probes.position_probe import ABSOLUTE, DISTANCE, PositionProbe
 from wordorder.comparison.probes.probe import CannotProbe
+from wordorder.comparison.probes.shuffled_windows import ShuffledWindows
 
 
 def logits(ids):
@@ -67,3 +68,31 @@ def test_networks_and_texts_that_cannot_be_read(make_trained, made):
         PositionProbe().measure(make_trained("masked-lm", made(logits, states=states), words=60, length=64))
     with pytest.raises(ValueError, match="reach must be at least 1, got 0"):
         PositionProbe(reach=0)
+
+
+def test_states_of_lanes_say_nothing_of_the_token_that_a_window_begins_with(make_trained, made):
+    def words_alone(ids):
+        return (torch.nn.functional.one_hot(ids, 45).float(),)
+
+    trained = make_trained("causal-lm", made(logits, states=words_alone), words=3000, length=8, packing="lanes")
+    rows = {row["group"]: row["value"] for row in PositionProbe(tokens=4000).measure(trained).rows}
+    assert abs(rows[ABSOLUTE]) < 0.05
+    assert abs(rows[DISTANCE]) < 0.05
+
+
+@pytest.mark.parametrize("probe", [PositionProbe(tokens=300), ShuffledWindows(tokens=300)])
+def test_a_memory_that_reads_several_segments_is_not_measured_as_one_window(make_trained, made, probe):
+    model = made(logits, states=states)
+    model.config.memory = "segment-recurrence"
+    trained = make_trained("causal-lm", model, words=500, packing="lanes")
+    probe.measure(trained)  # data.length is one segment
+    trained.recipe.segment_length = 4
+    with pytest.raises(CannotProbe, match=r"data\.length 8 in segments of 4 tokens with its memory"):
+        probe.measure(trained)
+
+
+def test_networks_without_layers_are_skipped_before_they_are_run(make_trained, made):
+    model = made(logits, architecture="convolution")
+    with pytest.raises(CannotProbe, match="architecture 'convolution' gives no hidden states"):
+        PositionProbe(tokens=300).measure(make_trained("causal-lm", model, words=500))
+    assert model.seen == []
