@@ -7,6 +7,8 @@ NOTICED = 1.05
 """Ratio of a training step above which an encoding has a row."""
 IN_FIGURES_ONLY = {"x-transformers, no position (flash)"}
 """Candidates that tables leave out."""
+ENCODERS = "encoder, "
+"""How the sections that tables leave out begin: the figure shows them, and the encodings' own table is of encoders."""
 
 
 def speed_table(results: dict[str, Any]) -> str:
@@ -56,7 +58,8 @@ def encodings_of(results: dict[str, Any]) -> str:
 def sections_of(results: dict[str, Any]) -> str:
     """Return a table for neighbouring sections that time the same candidates."""
     tables: list[str] = []
-    for names, group in groupby(results["sections"].items(), key=lambda section: tuple(section[1])):
+    shown = [(title, rows) for title, rows in results["sections"].items() if not title.startswith(ENCODERS)]
+    for names, group in groupby(shown, key=lambda section: tuple(section[1])):
         sections: dict[str, dict[str, Any]] = dict(group)
         if all("seconds" in row for rows in sections.values() for row in rows.values()):
             tables += [lengths_of(title, rows) for title, rows in sections.items()]
