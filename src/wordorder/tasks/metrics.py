@@ -27,13 +27,9 @@ class Metric:
     """True if it is measured while training only with `predict_with_generate`."""
 
 
-PERPLEXITY = Metric(
-    key="perplexity",
-    name="perplexity",
-    meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
-)
 LARGEST_LOSS = 700.0
-"""Loss in nats whose perplexity is the largest that is given; exp overflows a little above it."""
+"""Loss in nats whose perplexity is the largest that is given; exp overflows above 709, and JSON has no
+infinity."""
 
 
 def perplexity_of(loss: float) -> float:
@@ -41,6 +37,11 @@ def perplexity_of(loss: float) -> float:
     return math.exp(min(loss, LARGEST_LOSS))
 
 
+PERPLEXITY = Metric(
+    key="perplexity",
+    name="perplexity",
+    meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
+)
 ANSWERS = Metric(
     key="exact_match",
     name="exact match",

@@ -132,7 +132,6 @@ class TokenTally:
 
     def scores(self) -> dict[str, float]:
         loss, accuracy, count = self._means()
-        # exp overflows above 709 nats, and JSON has no infinity.
         return {"loss": loss, "accuracy": accuracy, "perplexity": perplexity_of(loss), "tokens": count}
 
     def _means(self) -> tuple[float, float, int]:

@@ -84,14 +84,13 @@ def _states(trained: probe.Trained, whole: list[Ids]) -> tuple[list[States], int
     """Return each layer's states (windows, T, C), and the place of a window's first token of text."""
     causal = trained.task.running_text
     special = trained.prepared.tokenizer.num_special_tokens_to_add(pair=False)
-    first = 0  # [CLS] itself says where it stands
+    first = 1  # [CLS], or [SEP] of running text, itself says where it stands
     if causal:
         read = [causal_windows(trained, block, len(block))[0][0] for block in whole]
-        first = 1  # of running text [SEP] stands there
     elif special:
-        read, first = [enclosed(trained, block, block)[0] for block in whole], 1
+        read = [enclosed(trained, block, block)[0] for block in whole]
     else:
-        read = whole
+        read, first = whole, 0
     found: list[list[States]] = []
     for _, batch in batches(trained, read):  # all are of one length, so they come in order
         output: Any = trained.model(**batch, output_hidden_states=True)

@@ -152,7 +152,7 @@ class Scale:
         return math.log1p(self.equivalence) if self.logarithmic else self.equivalence * (self.quality.perfect or 1.0)
 
     def value(self, row: Row) -> float | None:
-        """Return the headline metric of a run; None if it is not a number, or a perplexity that has no larger one."""
+        """Return the headline metric of a run; None if it is not a number, or the largest perplexity that is given."""
         value = row.score(self.quality.key)
         if value is None or not math.isfinite(value):
             return None

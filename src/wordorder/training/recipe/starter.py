@@ -84,15 +84,15 @@ def write_starter(
     if translations is not None and not (task in TASKS and TASKS[task].translates):
         raise BadInput(f"--target: is for --task translation, not for {task}; leave it out")
     named = {key: name for key, name in (columns or {}).items() if name is not None}
+    source = _found(data, "source")
+    other = None if translations is None else _found(translations, "target_source")
+    section = DataConfig(source=source, task=task, target_source=other)
     for key in sorted(named.keys() - _columns_of(task, translations)):
         raise BadInput(
             f"{_option(key)}: {task} reads no such column{' beside --target' * bool(translations)}; leave it out"
         )
-    source = _found(data, "source")
-    other = None if translations is None else _found(translations, "target_source")
     try:
-        section = DataConfig(source=source, task=task, target_source=other).having(**named)
-        size, documents = _measured(source, section)
+        size, documents = _measured(source, section.having(**named))
     except BadInput as error:
         raise BadInput([_with_options(fault) for fault in error.faults]) from None
     if documents is not None and documents < 3:
@@ -117,11 +117,10 @@ def write_starter(
 
 def _columns_of(task: str, translations: str | None) -> set[str]:
     """Return the keys of the columns that a task reads."""
-    kind = TASKS.get(task)
-    read = {"text_column"}
-    if kind is not None and kind.labels is not None:
+    kind, read = TASKS[task], {"text_column"}
+    if kind.labels is not None:
         read.add("label_column")
-    if kind is not None and kind.translates and translations is None:
+    if kind.translates and translations is None:
         read.add("target_column")
     return read
 
@@ -158,33 +157,23 @@ def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
 
 def _column_lines(task: str, translations: str | None, named: Mapping[str, str]) -> str:
     """Return the lines of [data] that say where a text and its answer are."""
-    kind = TASKS[task]
+    read = _columns_of(task, translations)
     what = {
         "text_column": "the text",
-        "label_column": "the class" if kind.labels == "class" else "the number to predict",
+        "label_column": "the class" if TASKS[task].labels == "class" else "the number to predict",
         "target_column": "its translation",
     }
-    tables = kind.labels is not None or (kind.translates and translations is None)
     lines = "".join(
         f"{key} = {_quoted(named.get(key, usual))}  # column with {what[key]}\n"
         for key, usual in COLUMNS.items()
-        if key in named or (tables and key in _columns_of(task, translations))
+        if key in named or (len(read) > 1 and key in read)  # plain text has no columns to name
     )
     if translations is not None:
         lines += f"target_source = {_quoted(translations)}  # its n-th line translates the n-th line of source\n"
     return lines
 
 
-def _text(
-    data: str,
-    task: str,
-    target: Path,
-    columns: str,
-    encodings: Sequence[str],
-    size: int,
-    *,
-    few: bool,
-) -> str:
+def _text(data: str, task: str, target: Path, columns: str, encodings: Sequence[str], size: int, *, few: bool) -> str:
     """Return the recipe."""
     from wordorder.encodings import canonical_name
 
