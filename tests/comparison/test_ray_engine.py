@@ -20,7 +20,7 @@ from wordorder.comparison.runs import Run
 from wordorder.errors import BadInput
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SIX = {name: {"model.encoding": name} for name in ("none", "learned", "sinusoidal", "rope", "alibi", "tupe-r")}
 LONG = ("training.max_steps=60", "training.save_steps=10", "training.eval_steps=10", "training.use_cpu=true")

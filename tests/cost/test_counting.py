@@ -52,6 +52,20 @@ def test_flops_of_a_small_encoder_by_hand():
     assert sparse["forward_flops_per_token"] == per_token - 2 * 0.75 * (C * C + C * V)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"length": 0}, "length must be positive, got 0"),
+        ({"length": 8, "batch_size": 0}, "batch_size must be positive, got 0"),
+        ({"length": 8, "labelled_share": 15}, "labelled_share must lie between 0 and 1, got 15"),
+    ],
+)
+def test_sizes_that_count_nothing_are_refused(options, words):
+    config = build_config("encoder", vocab_size=50, hidden_size=32, num_hidden_layers=1)
+    with pytest.raises(ValueError, match=words):
+        cost(config, "masked-lm", **options)
+
+
 def test_classifiers_have_a_cost_too():
     config = build_config("encoder", vocab_size=50, hidden_size=32, num_hidden_layers=2, num_labels=3)
     parts = cost(config, "classification", length=16)["parameters"]

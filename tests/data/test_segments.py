@@ -167,3 +167,4 @@ def test_two_separators_stand_between_texts_where_the_tokeniser_writes_two(first
 def test_label_names_are_ordered_by_value_or_alphabet():
     assert label_names({"10", "9", "-1"}) == ("-1", "9", "10")
     assert label_names({"b", "a", "10"}) == ("10", "a", "b")
+    assert label_names({"--1", "1"}) == ("--1", "1")

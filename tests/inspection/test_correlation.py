@@ -79,6 +79,12 @@ def test_a_length_that_does_not_fit_is_refused(function, length, said):
         function(encoder("tupe-a"), length)
 
 
+@pytest.mark.parametrize("layer", [-1, 1])
+def test_a_layer_that_the_model_does_not_have_is_refused(layer):
+    with pytest.raises(ValueError, match=f"layer must lie between 0 and 0, got {layer}"):
+        score_maps(encoder("tupe-a"), N, layer=layer)
+
+
 def test_a_model_of_something_else_has_no_maps():
     assert score_maps(torch.nn.Linear(2, 2), N) == {}
 

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import CATALOG, Composition, OnScoresByContent, encoding_parameters, pattern_of
+from wordorder.encodings.places import check_positive
 from wordorder.tasks import TASKS, model_class
 
 KEPT_INSIDE = {"relu": 1, "gelu": 2, "silu": 2, "swiglu": 4}
@@ -39,8 +40,11 @@ def cost(
 
     Raises:
         BadInput: the network does not do the task.
-        ValueError: length is beyond a learned table.
+        ValueError: a size is not positive, the share is not between 0 and 1, or length is beyond a learned table.
     """
+    check_positive(length=length, batch_size=batch_size)
+    if not 0 <= labelled_share <= 1:
+        raise ValueError(f"labelled_share must lie between 0 and 1, got {labelled_share}")
     with torch.device("meta"):
         model = model_class(config.model_type.removeprefix("wordorder-"), task)(config)
     model.train()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from wordorder.encodings import CATALOG, TUPE, Composition, Hybrid, OnScores
+from wordorder.networks.stack import Stack
 from wordorder.ops import Bias, Contiguous, DenseBias, as_positions
 from wordorder.ops.toeplitz import toeplitz_split
 
@@ -77,7 +78,7 @@ def score_maps(model: nn.Module, length: int, *, layer: int | None = None) -> di
         only some layers add a map, its name says which, counted from 1: "absolute (layer 4)".
 
     Raises:
-        ValueError: length is not positive, or is beyond the model's table.
+        ValueError: length is not positive, or is beyond the model's table; the model has no such layer.
     """
     found: dict[str, ScoreMap] = {}
     for where, parts in _adding(model, length, layer):
@@ -104,6 +105,9 @@ def _adding(model: nn.Module, length: int, layer: int | None = None) -> list[tup
     """Return the encodings that add to the scores together, with their layers in words ("" for all layers)."""
     if length <= 0:
         raise ValueError(f"length must be positive, got {length}")
+    stack = first_module(model, Stack)
+    if layer is not None and stack is not None and not 0 <= layer < len(stack.layers):
+        raise ValueError(f"layer must lie between 0 and {len(stack.layers) - 1}, got {layer}")
     composition = first_module(model, Composition)
     if composition is None:
         return []

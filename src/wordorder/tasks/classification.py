@@ -93,7 +93,7 @@ class Classification(LabelledTask):
 
 def label_names(labels: set[str]) -> tuple[str, ...]:
     """Return the classes in the order of their ids: numbers by value, otherwise by the alphabet."""
-    numbers = all(label.lstrip("-").isdecimal() for label in labels)
+    numbers = all(label.removeprefix("-").isdecimal() for label in labels)
     return tuple(sorted(labels, key=int if numbers else None))
 
 
