@@ -60,7 +60,7 @@ WITHOUT: dict[str, tuple[str, str]] = {
     "decision/reverse_64": ("Reverse, longer strings, a decoder", "comparisons.md"),
     "compare-classification": ("Short texts, equal parameters", "comparisons.md"),
     "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
-    "compare-memory": ("Memory, letters at equal FLOPs", "comparisons.md"),
+    "compare-memory": ("Memory, letters at equal FLOPs", "memory.md"),
     "memory-wikitext": ("Memory, words", "language-models.md"),
     "compare-documents": ("Memory, long reviews", "comparisons.md"),
     "pretraining": ("Masked words", "results.md"),

@@ -56,7 +56,6 @@ SHOWN = {
     "compare_clm": ("quality", LONGER),
     "compare_translation": ("quality", "outcome", "bleu"),
     "compare_documents": ("quality", "outcome", "flops_per_token"),
-    "compare_memory": ("quality", "outcome"),
     "memory_published": ("quality", "outcome", "flops_per_token"),  # the recipe memory_wikitext, under its old name
     "memory_brackets": ("quality", "outcome", "perplexity", "flops_per_token", "learning_rate"),
     "order_binding": ("quality", "outcome", "parameters"),

@@ -51,9 +51,9 @@ COMPARISONS = {
     "compare-mlm": ("masked letters, equal parameters", "comparisons.md#masked-letters-equal-parameters"),
     "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops"),
     "decision/questions_64": ("questions by kind, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
-    "compare-memory": (
-        "memories, equal history and FLOPs",
-        "comparisons.md#memories-at-equal-history-and-flops",
+    "memory-brackets": (
+        "brackets opened in an earlier segment",
+        "comparisons.md#brackets-opened-in-an-earlier-segment",
     ),
 }
 """Results file -> what it compares, and where docs/comparisons.md discusses it."""
@@ -356,8 +356,8 @@ def steps_of_training() -> dict[str, Any]:
 
 
 def _wanted(file: str, arm: ArmResult, names: list[str]) -> bool:
-    """Return whether a page shows this arm: all of the memories' comparison, else those with one of the encodings."""
-    if file == "compare-memory":
+    """Return whether a page shows this arm: all where memories are compared, else those with one of the encodings."""
+    if file.startswith("memory-"):
         return names == ["memories"]
     return bool(set(names_of(str(arm.encoding))) & set(names))
 
