@@ -66,6 +66,7 @@ class Evidence:
         return found
 
 
+SHORT = {"training.max_steps": 550, "training.eval_steps": 0.2, "training.save_steps": 0.2}
 SST2 = {"data.source": "sst2-sentences", "training.num_train_epochs": 5}
 PLAIN = (
     *("demo", "demo_long", "order_binding", "translation", "compare_mlm", "compare_clm", "compare_classification"),
@@ -75,6 +76,7 @@ PLAIN = (
 """Recipes that are run as they are, and whose results have their names."""
 ALL = (
     *(Evidence(name=recipe.replace("_", "-"), recipe=recipe) for recipe in PLAIN),
+    Evidence(name="demo-early", recipe="demo_long", settings=SHORT),
     Evidence(name="rates", recipe="demo_rates", options=("--trials",)),
     Evidence(name="pretraining", recipe="pretraining", options=("--baseline", "bert-a")),
     *(Evidence(name=f"decision/{task}_64", recipe=f"decision/{task}") for task in TASKS),

@@ -58,6 +58,7 @@ SHOWN = {
     "compare_documents": ("quality", "outcome", "flops_per_token"),
     "memory_published": ("quality", "outcome", "flops_per_token"),  # the recipe memory_wikitext, under its old name
     "memory_brackets": ("quality", "outcome", "perplexity", "flops_per_token", "learning_rate"),
+    "parametrisation": ("quality", "outcome", "learning_rate"),
     "order_binding": ("quality", "outcome", "parameters"),
     "pretraining": ("quality",),
     "translation": ("quality", "perplexity", "parameters"),
@@ -71,7 +72,7 @@ def table_of(results: dict[str, Any]) -> str:
         return speed_table(results)
     found = parse_results(results)
     if found.name == "demo_long":
-        return late_table(read_results(RESULTS / "demo.json"), found)
+        return late_table(read_results(RESULTS / "demo-early.json"), found)
     if found.name in SHOWN:
         pace = [pace_table(found, results["pace"]["baseline"])] if "pace" in results else []
         return "\n\n".join([short_table(found, SHOWN[found.name]), *pace])

@@ -30,7 +30,9 @@ ALT = "Perplexity on validation data while training, seven encodings"
 
 def headline() -> str:
     """The picture, the verdict and the table, as the README holds them."""
-    early, late, longer = (read_results(RESULTS / f"{name}.json") for name in ("demo", "demo-long", "compare-mlm"))
+    early, late, longer = (
+        read_results(RESULTS / f"{name}.json") for name in ("demo-early", "demo-long", "compare-mlm")
+    )
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="{RAW}/figures/headline-dark.svg">'
     light = f'<img alt="{ALT}" src="{RAW}/figures/headline-light.svg" width="760">'
     said = verdict(late)

@@ -8,6 +8,7 @@ from test_claims import example, kept_of
 from test_significance import results_of
 
 from wordorder.comparison.quality import METRICS, metric_of, quality_of
+from wordorder.comparison.report.differences import for_table, unit_of
 from wordorder.comparison.report.numbers import significant, with_spread
 from wordorder.comparison.report.table import caption
 from wordorder.comparison.report.verdict import ranked, verdict
@@ -134,6 +135,17 @@ def test_a_lead_that_is_not_significant_is_called_so_in_the_same_breath():
     assert "not significantly above y" in told.sentence
 
 
+def test_the_same_within_the_margin_is_said_beside_the_exact_test_too():
+    around = [0.8, 0.8005, 0.7995, 0.8002, 0.7998, 0.8001, 0.7999, 0.8003, 0.7997, 0.8, 0.8, 0.8004, 0.7996, 0.8, 0.8]
+    results = results_of({"x": around, "y": around[::-1]})
+    results["summary"] = summarised(results["rows"])
+    told = verdict(read(results))
+    assert told.status == "The same within 0.01 (Welch): y."
+    assert "by a Monte Carlo sign-flip test" in told.evidence  # 2**15 patterns are not counted
+    (entry,) = compare_arms(read(results)).comparisons
+    assert for_table(entry, unit_of(read(results)))[1].endswith(", the same within 0.01")
+
+
 def test_what_was_not_held_equal_stands_beside_the_verdict():
     results = example_results({"none": 300.0, "rope": 40.0, "tupe-r": 30.0}, seeds=7)
     for arm, total in zip(results["arms"], (1_000_000, 1_050_000, 1_120_000), strict=True):
@@ -195,7 +207,7 @@ def test_ranges_are_described_where_nothing_can_be_claimed():
 
 
 def test_a_difference_that_the_test_does_not_find_is_not_significant():
-    judged = verdict(read(example_results({"rope": 30.01, "tupe-r": 30.0}, seeds=8)))
+    judged = verdict(read(example_results({"rope": 30.2, "tupe-r": 30.0}, seeds=8)))
     assert len(judged.ties) == 1
     assert re.search(r": not significantly below \S+ \(30\.\d+\)\.$", judged.sentence)
     assert re.fullmatch(r"Not significant \(exact sign-flip test\) against \S+\.", judged.status)

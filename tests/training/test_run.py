@@ -113,6 +113,24 @@ def test_the_best_model_is_kept_also_between_two_saves(recipe_file, tmp_path, mo
     assert not all(torch.equal(final[name], last[name]) for name in last)
 
 
+def test_the_validation_scores_of_the_kept_step_are_not_computed_again(recipe_file, tmp_path, monkeypatch):
+    exact, scored = Evaluation.scores_and_units, []
+
+    def counted(self, dataset, **options):
+        found = exact(self, dataset, **options)
+        if not self.training.active:
+            scored.append(found[0])
+        return found
+
+    monkeypatch.setattr(Evaluation, "scores_and_units", counted)
+    found = go(recipe_file).metrics
+    assert scored == [found["test"]]
+    monkeypatch.setattr(fit, "_logged", lambda log, step: {})
+    again = go(recipe_file, f"training.output_dir={tmp_path / 'again'}").metrics
+    assert scored[1:] == [found["test"], found["validation"]]
+    assert again["validation"] == found["validation"]
+
+
 def test_a_run_that_is_shorter_than_the_rhythm_of_logs_has_a_curve(recipe_file):
     recipe = read_recipe(recipe_file, ["training.logging_steps=50"])
     losses = {row["step"]: row["loss"] for row in run(recipe, progress=False).curve if "loss" in row}

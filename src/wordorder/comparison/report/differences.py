@@ -143,14 +143,12 @@ def in_one(parts: tuple[str, str]) -> str:
 
 
 def for_table(entry: Comparison, unit: Unit) -> tuple[str, str]:
-    """Return `in_parts`, by Welch's test where seeds are too few for an exact one."""
-    told = by_welch(entry)
-    if told is entry:
-        return in_parts(entry, unit)
-    claim = entry.retrained
-    if claim is not None and claim.outcome == NOT_DISTINGUISHABLE and claim.same:
-        told = told.having(outcome=f"the same within {margin_in_words(claim, ratio=entry.scale == 'log')}")
-    return in_parts(told, unit)
+    """Return `in_parts`, by Welch's test where seeds are too few for an exact one; equivalence is always Welch's."""
+    told, claim = by_welch(entry), entry.retrained
+    difference, rest = in_parts(told, unit)
+    if told.outcome == NOT_DISTINGUISHABLE and claim is not None and claim.same:
+        rest += f", the same within {margin_in_words(claim, ratio=entry.scale == 'log')}"
+    return difference, rest
 
 
 def by_welch(entry: Comparison) -> Comparison:

@@ -132,6 +132,11 @@ class _Judged:
         exact = self.exact.get(entry.arm)
         return None if exact is None or self.found[entry.arm] is exact else exact.retrained
 
+    def same(self, entry: Summary) -> Claim | None:
+        """Return the test that showed another model to be the same within the margin; None where none did."""
+        claim = self.exact[entry.arm].retrained if entry.arm in self.exact else None
+        return claim if claim is not None and claim.same and self.outcome(entry) == NOT_DISTINGUISHABLE else None
+
     def by_welch(self) -> bool:
         """Tell whether Welch's test stands in for an exact one."""
         return any(self.welch(entry) is not None for entry in self.others)
@@ -299,13 +304,13 @@ def _status(judged: _Judged, conclusions: Conclusions) -> str:
         parts.append(f"{_names(worse)} {'is' if len(worse) == 1 else 'are'} significantly better{how}.")
         how = ""
     level = judged.having(NOT_DISTINGUISHABLE)
-    same = [entry for entry in level if (claim := judged.welch(entry)) is not None and claim.same]
+    same = [entry for entry in level if judged.same(entry)]
     if level := [entry for entry in level if entry not in same]:
         parts.append(f"Not significant{how} against {_names(level)}.")
         how = ""
-    if same and (claim := judged.welch(same[0])) is not None:
+    if same and (claim := judged.same(same[0])) is not None:
         margin = margin_in_words(claim, ratio=judged.measure.quality.key == "perplexity")
-        parts.append(f"The same within {margin}{how}: {_names(same)}.")
+        parts.append(f"The same within {margin}{how if judged.by_welch() else ' (Welch)'}: {_names(same)}.")
     for entry in judged.having(NO_CLAIM):
         parts.append(f"Not significant against {entry.arm}: {judged.found[entry.arm].lost}.")
     if identical := judged.having(IDENTICAL):

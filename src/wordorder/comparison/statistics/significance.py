@@ -131,7 +131,7 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
         comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
     of, seeds = repeats(results)[0], max((pair.n for pair in found), default=0)
     paired = any(pair.paired for pair in found) or (not found and scale.paired)
-    exact = "exact" if seeds <= exact_tests.EXACT_PAIRS else "all but exact (random exchanges)"
+    exact = "exact" if seeds <= exact_tests.EXACT_PAIRS else "Monte Carlo"
     test = f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {scale.measure} paired by {of}"
     if not paired:
         whose = f"without a {of} in common" if scale.paired else "as independent groups"
@@ -184,7 +184,8 @@ def _test_in_words(comparisons: Sequence[Comparison], significance: Significance
     family = f"every other model against {baselines.pop()}" if len(baselines) == 1 else "all pairs of models"
     if any(entry.outcome != outcomes.TOO_FEW for entry in comparisons):
         corrected = f", corrected for {family} ({count}) by {significance.correction}" if count > 1 else ""
-        return f"Significant: at the {at} level, by an {test}{corrected}. {needs}"
+        article = "an" if test.startswith("exact") else "a"
+        return f"Significant: at the {at} level, by {article} {test}{corrected}. {needs}"
     paired = any(entry.paired for entry in comparisons)
     least = exact_tests.smallest_p(seeds) if paired else exact_tests.smallest_unpaired_p(seeds, seeds)
     before = f" before the correction for {family} ({count})" if count > 1 else ""

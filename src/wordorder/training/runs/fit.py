@@ -1,7 +1,7 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -283,13 +283,13 @@ def _finish(
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
     reported = prepared.validation if prepared.test is None else prepared.test
     found, units = evaluation.scores_and_units(reported)
-    on_validation = found if reported is prepared.validation else evaluation.scores(prepared.validation)
-    scores: dict[str, Any] = {"validation": on_validation}
+    state, meter, processes = training.state, training.meter, training.parts.processes
+    kept = state.best_global_step if training.parts.args.load_best_model_at_end else None
+    on_validation = found if reported is prepared.validation else _logged(state.log_history, kept or state.global_step)
+    scores: dict[str, Any] = {"validation": on_validation or evaluation.scores(prepared.validation)}
     if prepared.test is not None:
         scores["test"] = found
-    state, meter, processes = training.state, training.meter, training.parts.processes
     (tokens,), (peak,) = processes.total(meter.tokens), processes.greatest(meter.peak_bytes)
-    kept = state.best_global_step if training.parts.args.load_best_model_at_end else None
     metrics: dict[str, Any] = {
         **scores,
         "optimistic": twice or prepared.test is None,
@@ -326,6 +326,12 @@ def _finish(
     if is_main():
         return read_result(folder)
     return RunResult(metrics=metrics, model_dir=folder / files.MODEL, curve=curve_rows(state.log_history))
+
+
+def _logged(log: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:
+    """Return the scores of the validation data after a step; empty if they were not computed then."""
+    rows = [row for row in log if row["step"] == step and "eval_loss" in row] or [{}]
+    return {name.removeprefix("eval_"): value for name, value in rows[-1].items() if name.startswith("eval_")}
 
 
 def _report_reading(prepared: PreparedData, training: Training) -> None:
