@@ -179,7 +179,7 @@ def _test_in_words(comparisons: Sequence[Comparison], significance: Significance
     if not comparisons:
         return ""
     count, seeds, baselines = len(comparisons), significance.seeds or 0, {entry.against for entry in comparisons}
-    test, at = significance.test, f"{100 * (significance.level or 0.05):.3g}%"
+    test, at = significance.test or "", f"{100 * (significance.level or 0.05):.3g}%"
     needs = f"It needs at least {significance.seeds_needed} {of}s."
     family = f"every other model against {baselines.pop()}" if len(baselines) == 1 else "all pairs of models"
     if any(entry.outcome != outcomes.TOO_FEW for entry in comparisons):
