@@ -49,7 +49,7 @@ def test_a_dry_run_does_every_step_in_two_minutes(tmp_path, script):
     assert {goal.section for goal in benchmark.GOALS} <= set(sections)
     assert found["gpu-attention"]["memory_step"]["flops_ratio"] > 1
     arms = found["gpu-training"]["arms"]
-    assert {"none", "tupe-a", "tupe-r", "t5"} <= set(arms)
+    assert {"none", "rope", "t5", "tupe-r"} <= set(arms)
     assert all(row["steps_per_second"] > 0 for row in arms.values())
 
 
