@@ -67,9 +67,11 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
     lines = run("arms.toml").stdout.splitlines()
     assert lines[1].split() == ["Model", "token", "perplexity", "none", "Parameters", "Time", "per", "run"]
     (row,) = [line for line in lines if line.startswith(f"{name} ")]
-    assert row.removeprefix(name).split()[:5] == ["5.15", "±", "0.16", "−65.4%", "109,844"]
-    assert "t5 is best: masked-token perplexity 4.42, 4.7% below tupe-r, 70% below none." in lines
-    assert any(line.startswith("Pilot: 3 seeds; a distribution-free test needs 7: --seeds 7.") for line in lines)
+    assert row.removeprefix(name).split()[:5] == ["5.16", "±", "0.16", "−65.4%*", "109,844"]
+    lowest = "t5 has the lowest mean masked-token perplexity, 4.42"
+    assert f"{lowest}: not significantly below tupe-r (4.64), 70% below none." in lines
+    better = f"Significant (Welch's test, Holm): better than {name} and none. Not significant against tupe-r."
+    assert any(line.startswith(f"{better} 3 seeds; a distribution-free test needs 7: --seeds 7.") for line in lines)
     assert lines[-1] == f"Report: {tmp_path / 'report.html'}"
     assert len(lines) <= 15
 

@@ -38,7 +38,7 @@ def test_every_recipe_is_listed_with_task_minutes_and_one_line():
     assert found["decision/n_back"]["task"] == "classification"
     assert found["demo_long"]["task"] == "masked-lm"
     shown = run("recipes")
-    assert "demo (masked-lm, 5 min)\n    Compare seven encodings on masked letters" in shown
+    assert "demo (masked-lm, 5 min)\n    Compare four encodings on masked letters" in shown
     assert all(f"{name} ({own['task']}" in shown and own["about"] in shown for name, own in found.items())
 
 
