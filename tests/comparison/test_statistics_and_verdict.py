@@ -142,6 +142,7 @@ def test_the_same_within_the_margin_is_said_beside_the_exact_test_too():
     told = verdict(read(results))
     assert told.status == "The same within 0.01 (Welch): y."
     assert "by a Monte Carlo sign-flip test" in told.evidence  # 2**15 patterns are not counted
+    assert "Welch's test is about training again on these texts" in told.evidence
     (entry,) = compare_arms(read(results)).comparisons
     assert for_table(entry, unit_of(read(results)))[1].endswith(", the same within 0.01")
 

@@ -143,12 +143,18 @@ def in_one(parts: tuple[str, str]) -> str:
 
 
 def for_table(entry: Comparison, unit: Unit) -> tuple[str, str]:
-    """Return `in_parts`, by Welch's test where seeds are too few for an exact one; equivalence is always Welch's."""
-    told, claim = by_welch(entry), entry.retrained
-    difference, rest = in_parts(told, unit)
-    if told.outcome == NOT_DISTINGUISHABLE and claim is not None and claim.same:
+    """Return `in_parts`, by Welch's test where seeds are too few for an exact one, and equivalence where shown."""
+    difference, rest = in_parts(by_welch(entry), unit)
+    if (claim := equivalence(entry)) is not None:
         rest += f", the same within {margin_in_words(claim, ratio=entry.scale == 'log')}"
     return difference, rest
+
+
+def equivalence(entry: Comparison) -> Claim | None:
+    """Return Welch's claim where it shows that two models without a significant difference are the same."""
+    claim = entry.retrained
+    found = claim is not None and claim.same and by_welch(entry).outcome == NOT_DISTINGUISHABLE
+    return claim if found else None
 
 
 def by_welch(entry: Comparison) -> Comparison:

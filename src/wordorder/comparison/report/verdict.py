@@ -8,6 +8,7 @@ from wordorder.comparison.quality import is_marked_optimistic, quality_of
 from wordorder.comparison.report.differences import (
     Unit,
     by_welch,
+    equivalence,
     in_parts,
     in_percent,
     margin_in_words,
@@ -133,9 +134,8 @@ class _Judged:
         return None if exact is None or self.found[entry.arm] is exact else exact.retrained
 
     def same(self, entry: Summary) -> Claim | None:
-        """Return the test that showed another model to be the same within the margin; None where none did."""
-        claim = self.exact[entry.arm].retrained if entry.arm in self.exact else None
-        return claim if claim is not None and claim.same and self.outcome(entry) == NOT_DISTINGUISHABLE else None
+        """Return the claim that another model is the same within the margin; None where that was not shown."""
+        return equivalence(self.exact[entry.arm]) if entry.arm in self.exact else None
 
     def by_welch(self) -> bool:
         """Tell whether Welch's test stands in for an exact one."""
@@ -187,7 +187,7 @@ def verdict(results: Results) -> Verdict:
         _numbers(judged, unit_of(results.having(comparisons=conclusions.comparisons))),
         tests_in_words(results, conclusions.comparisons, conclusions.significance),
         f"Welch's test{holm} is about training again on these texts and assumes roughly normal {judged.of}s."
-        if judged.by_welch()
+        if judged.by_welch() or any(judged.same(entry) for entry in others)
         else "",
         looks_in_words(results),
         _against_the_baseline(conclusions.comparisons, name),

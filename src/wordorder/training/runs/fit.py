@@ -285,7 +285,8 @@ def _finish(
     found, units = evaluation.scores_and_units(reported)
     state, meter, processes = training.state, training.meter, training.parts.processes
     kept = state.best_global_step if training.parts.args.load_best_model_at_end else None
-    on_validation = found if reported is prepared.validation else _logged(state.log_history, kept or state.global_step)
+    step = kept or state.global_step  # of the weights that the model has now
+    on_validation = found if reported is prepared.validation else _logged(state.log_history, step)
     scores: dict[str, Any] = {"validation": on_validation or evaluation.scores(prepared.validation)}
     if prepared.test is not None:
         scores["test"] = found
@@ -300,7 +301,7 @@ def _finish(
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "steps": state.global_step,
         "seed": seed,
-        "best_step": kept or state.global_step,  # of the weights that the model has now
+        "best_step": step,
         "batches": of_all_processes(processes.everyones(training.digest.found())),
     }
     if isinstance(evaluation, TranslationEvaluation):
