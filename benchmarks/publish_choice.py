@@ -46,12 +46,8 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
         "comparisons.md#several-tasks-tuned-for-every-model",
     ),
     ("a bag of words where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
-    (
-        "a decoder whose answers stand in earlier segments",
-        "memory-brackets",
-        1,
-        "comparisons.md#brackets-opened-in-an-earlier-segment",
-    ),
+    ("a decoder whose answers stand in earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
+    ("a decoder of text in short segments", "memory-letters", 1, "comparisons.md#memories"),
 )
 """Training situation, results file, length of its texts relative to training, and its section."""
 
@@ -138,6 +134,10 @@ def beware(results: Results, found: Standing, times: float) -> str:
     said += [f"learning rate of its own parameters: {', '.join(own)}"] if own else []
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
+    if differ_in_memory(results):
+        flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
+        dear = [f"`{name}` {flops[name] / flops[control_of(results)]:.1f}×" for name in named]
+        said.append(f"FLOPs: {', '.join(dear)}")
     return "; ".join(said)
 
 

@@ -44,7 +44,6 @@ DOCS = (
     "comparisons.md",
     "complex-order.md",
     "translation.md",
-    "language-models.md",
     "performance.md",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
@@ -56,8 +55,8 @@ SHOWN = {
     "compare_clm": ("quality", LONGER),
     "compare_translation": ("quality", "outcome", "bleu"),
     "compare_documents": ("quality", "outcome", "flops_per_token"),
-    "memory_published": ("quality", "outcome", "flops_per_token"),  # the recipe memory_wikitext, under its old name
     "memory_brackets": ("quality", "outcome", "perplexity", "flops_per_token", "learning_rate"),
+    "memory_letters": ("quality", "outcome", "flops_per_token", "learning_rate"),
     "parametrisation": ("quality", "outcome", "learning_rate"),
     "order_binding": ("quality", "outcome", "parameters"),
     "pretraining": ("quality",),

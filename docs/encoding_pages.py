@@ -51,10 +51,8 @@ COMPARISONS = {
     "compare-mlm": ("masked letters, equal parameters", "comparisons.md#masked-letters-equal-parameters"),
     "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops"),
     "decision/questions_64": ("questions by kind, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
-    "memory-brackets": (
-        "brackets opened in an earlier segment",
-        "comparisons.md#brackets-opened-in-an-earlier-segment",
-    ),
+    "memory-brackets": ("brackets opened in an earlier segment", "comparisons.md#memories"),
+    "memory-letters": ("letters in short segments", "comparisons.md#memories"),
 }
 """Results file -> what it compares, and where docs/comparisons.md discusses it."""
 

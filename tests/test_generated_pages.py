@@ -98,6 +98,13 @@ def test_the_performance_page_and_its_figures_are_those_of_the_committed_results
         assert f'--8<-- "docs/figures/{name}"' in page("performance.md")
 
 
+def test_the_figure_of_attention_by_distance_is_that_of_the_committed_results(script):
+    publish = script("publish_attention_by_distance")
+    results = json.loads((publish.RESULTS / "attention-by-distance.json").read_text(encoding="utf-8"))
+    assert publish.FIGURE.read_text(encoding="utf-8") == f"{publish.chart_of(results)}\n"
+    assert f'--8<-- "docs/figures/{publish.FIGURE.name}"' in page("memory.md")
+
+
 def test_the_page_of_backends_is_that_of_the_committed_results(script):
     publish = script("publish_backends")
     assert publish.page_of(page("backends.md")) == page("backends.md"), "run benchmarks/publish_backends.py"

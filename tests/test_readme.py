@@ -86,8 +86,8 @@ def test_links_into_the_project_lead_to_what_is_there():
         ("docs/results.md", "publish_demo"),
         ("docs/translation.md", "publish_demo"),
         ("docs/comparisons.md", "publish_demo"),
-        ("docs/language-models.md", "publish_demo"),
         ("docs/inspect.md", "publish_inspect"),
+        ("docs/memory.md", "publish_attention_by_distance"),
         ("docs/cost.md", "publish_cost"),
     ],
 )
