@@ -27,7 +27,7 @@ PAGE = ROOT / "docs" / "memory.md"
 FIGURE = ROOT / "docs" / "figures" / "memory_attention.svg"
 MODELS = ("transformer-xl", "look-ahead")
 CHARACTERS = 20_000
-"""Of the test part; `wordorder inspect` reads the first 8,192 tokens."""
+"""Length of the text, from the test part; `wordorder inspect` reads its first 8,192 tokens."""
 
 
 def inspect(run: Path, text: Path) -> dict[str, Any]:
