@@ -6,6 +6,7 @@ Only scores of runs are used, so the same file gives the same words.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
 
 from wordorder.comparison.quality import quality_of
@@ -18,7 +19,7 @@ from wordorder.comparison.statistics.significance import between, compare_arms
 from wordorder.comparison.statistics.summary import baseline_of
 
 LEVEL = 0.05
-"""Level of the tests, after Holm's correction for all models that are compared with the best."""
+"""Level of the tests, after Holm's correction for all pairs."""
 NEAR = {"perplexity": 0.1, "share": 0.02}
 """Largest distance from the best of a model that is recommended beside it: a share of a perplexity, or points."""
 HOLDS = 1.2
@@ -53,19 +54,22 @@ class Standing:
 
 
 def scores_of(results: Results, times: float = 1) -> dict[str, list[float]]:
-    """Collect the headline score of every seed by model, or the perplexity on texts of so many times the length."""
+    """Collect the headline score of every seed by model, or the perplexity on texts of so many times the length.
+
+    Raises:
+        ValueError: a run has no finite score.
+    """
     found: dict[str, list[float]] = {}
     if times == 1:
-        key = quality_of(results).key
-        for row in results.rows:
-            if (score := row.score(key)) is not None:
-                found.setdefault(row.arm, []).append(score)
-        return found
-    rows = [row for row in results.probes["extrapolation"].rows if row.group == "all tokens"]
-    first = min(row.x for row in rows)
-    for row in rows:
-        if row.x == times * first:
-            found.setdefault(row.arm, []).append(row.value)
+        scores = [(row.arm, row.score(quality_of(results).key)) for row in results.rows]
+    else:
+        rows = [row for row in results.probes["extrapolation"].rows if row.group == "all tokens"]
+        first = min(row.x for row in rows)
+        scores = [(row.arm, row.value) for row in rows if row.x == times * first]
+    for name, score in scores:
+        if score is None or not math.isfinite(score):
+            raise ValueError(f"{results.name}: a run of {name} has no score, and the page has no rule for lost runs")
+        found.setdefault(name, []).append(score)
     return found
 
 
@@ -73,7 +77,8 @@ def standing_of(results: Results, times: float = 1) -> Standing | None:
     """Compare every model with the best one, on the test split or on longer texts; None with fewer than three seeds.
 
     A pair that the file's comparison tests has that outcome: of the exact test, or of Welch's where seeds are too few.
-    For all others it is Welch's test, with Holm's correction; perplexities by their logarithms.
+    For all others it is Welch's test, with Holm's correction for all of these pairs, since which model is best was read
+    from the same scores; perplexities by their logarithms.
     """
     quality, scores = quality_of(results), scores_of(results, times)
     if min(map(len, scores.values())) < FEWEST_SEEDS:
@@ -81,16 +86,16 @@ def standing_of(results: Results, times: float = 1) -> Standing | None:
     perplexity = times != 1 or quality.key == "perplexity"
     means = {name: fmean(own) for name, own in scores.items()}
     order = sorted(means, key=lambda name: means[name], reverse=quality.higher_is_better and not perplexity)
-    best, significant = order[0], dict[str, bool]()
-    if times == 1:
-        own = compare_arms(results).comparisons
-        outcomes = {name: outcome_of(between(own, best, name)) for name in order[1:]}
-        significant = {name: outcome == BETTER for name, outcome in outcomes.items() if outcome is not None}
+    best, pairs = order[0], list(combinations(order, 2))
+    tested = compare_arms(results).comparisons if times == 1 else ()
+    outcomes = {pair: outcome_of(between(tested, *pair)) for pair in pairs}
     values = {name: [math.log(v) for v in own] if perplexity else own for name, own in scores.items()}
-    tests = {name: welch(values[best], values[name]) for name in order[1:] if name not in significant}
-    known = {name: test.p for name, test in tests.items() if test is not None}
+    tests = {pair: welch(values[pair[0]], values[pair[1]]) for pair in pairs if outcomes[pair] is None}
+    known = {pair: test.p for pair, test in tests.items() if test is not None}
     corrected = dict(zip(known, holm(list(known.values())), strict=True))
-    significant |= {name: corrected.get(name, 1.0) < LEVEL for name in tests}
+    significant = {
+        name: outcomes[best, name] == BETTER or corrected.get((best, name), 1.0) < LEVEL for name in order[1:]
+    }
     ordered = {name: means[name] for name in order}
     return Standing(best=best, means=ordered, significant=significant, perplexity=perplexity)
 

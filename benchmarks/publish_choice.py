@@ -32,31 +32,27 @@ from wordorder.encodings import CATALOG
 
 PAGE = ROOT / "docs" / "choose.md"
 
+TUNED = "comparisons.md#several-tasks-tuned-for-every-model"
 SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
-    ("an encoder, masked LM", "decision/masked_letters_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
+    ("an encoder, masked letters", "decision/masked_letters_64", 1, TUNED),
     ("the same, trained longer", "demo-long", 1, "results.md#masked-letters"),
-    ("an encoder that reads longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
-    ("a decoder, causal LM", "decision/causal_letters_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
-    ("a decoder that reads longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
-    ("a short-text classifier", "decision/questions_64", 1, "comparisons.md#several-tasks-tuned-for-every-model"),
-    (
-        "a classifier by a position from the end, longer texts",
-        "decision/n_back_64",
-        1,
-        "comparisons.md#several-tasks-tuned-for-every-model",
-    ),
+    ("the same, reading longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
+    ("a decoder, next letter", "decision/causal_letters_64", 1, TUNED),
+    ("the same, reading longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
+    ("a classifier of questions (TREC)", "decision/questions_64", 1, TUNED),
+    ("a classifier that counts words from the end of longer texts", "decision/n_back_64", 1, TUNED),
     ("a bag of words where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
-    ("a decoder whose answers stand in earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
-    ("a decoder of text in short segments", "memory-letters", 1, "comparisons.md#memories"),
+    ("a decoder that closes brackets of earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
+    ("a decoder, next letter, in short segments", "memory-letters", 1, "comparisons.md#memories"),
 )
 """Training situation, results file, length of its texts relative to training, and its section."""
 
 WITHOUT: dict[str, tuple[str, str]] = {
     "decision/even_pairs_64": ("Even pairs, longer texts", "comparisons.md"),
-    "decision/reverse_64": ("Reverse, longer strings, a decoder", "comparisons.md"),
-    "compare-classification": ("Short texts, equal parameters", "comparisons.md"),
+    "decision/reverse_64": ("A decoder that writes longer strings backwards", "comparisons.md"),
+    "compare-classification": ("TREC's questions, equal parameters", "comparisons.md"),
     "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
-    "compare-memory": ("Memory, letters at equal FLOPs", "memory.md"),
+    "compare-memory": ("128 letters at once (`none`) or 64 beside a memory of 64, equal FLOPs", "memory.md"),
     "memory-wikitext": ("Memory, words", "language-models.md"),
     "compare-documents": ("Memory, long reviews", "comparisons.md"),
     "pretraining": ("Masked words", "results.md"),
@@ -102,7 +98,8 @@ def wider(file: str, best: str) -> str:
     assert found is not None, f"{file} has fewer than three seeds at width 128"
     ahead = "" if best in (found.best, *found.beside) else f"; `{found.best}` is best there"
     of, count = repeats(results)
-    return f"; width 128: {reached(results, replace(found, best=best), 1)} ({count} {of}s){ahead}"
+    unsure = "" if beats_control(results, found) else ", not significant"
+    return f"; width 128: {reached(results, replace(found, best=best), 1)} ({count} {of}s{unsure}){ahead}"
 
 
 def reached(results: Results, found: Standing, times: float) -> str:
@@ -121,7 +118,7 @@ def reached(results: Results, found: Standing, times: float) -> str:
 
 def beware(results: Results, found: Standing, times: float) -> str:
     """List what a recommended model cannot do, or costs."""
-    named = (found.best, *found.beside)
+    named = named_in(results, found)
     encodings = {arm.name: str(arm.encoding) for arm in results.arms}
     bounded = [name for name in named if encodings[name] in CATALOG and CATALOG[encodings[name]].bounded]
     said = [f"{listed(bounded)}: no texts beyond `max_positions`"] if bounded else []
@@ -158,9 +155,16 @@ def decision_table() -> str:
     return "\n".join([*lines, "", "No recommendation:", "", *map(without_recommendation, WITHOUT)])
 
 
+def named_in(results: Results, found: Standing) -> list[str]:
+    """List the models to recommend, best first; memories by their FLOPs, which differ most."""
+    names = [found.best, *found.beside]
+    flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
+    return sorted(names, key=flops.__getitem__) if differ_in_memory(results) else names
+
+
 def taken(results: Results, found: Standing) -> str:
     """Name what to take: encodings, or the setting where all models have one encoding and memories differ."""
-    names = (found.best, *found.beside)
+    names = named_in(results, found)
     if differ_in_memory(results):
         memories = {arm.name: arm.overrides.get("model.memory") for arm in results.arms}
         names = [f'memory="{memories[name]}"' for name in names]

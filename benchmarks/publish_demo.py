@@ -55,8 +55,9 @@ SHOWN = {
     "compare_clm": ("quality", LONGER),
     "compare_translation": ("quality", "outcome", "bleu"),
     "compare_documents": ("quality", "outcome", "flops_per_token"),
-    "memory_brackets": ("quality", "outcome", "perplexity", "flops_per_token", "learning_rate"),
-    "memory_letters": ("quality", "outcome", "flops_per_token", "learning_rate"),
+    "memory_brackets": ("quality", "outcome", "flops_per_token", "learning_rate"),
+    "memory_instruction": ("quality", "outcome", "learning_rate"),
+    "memory_letters": ("quality", "outcome", "learning_rate"),
     "parametrisation": ("quality", "outcome", "learning_rate"),
     "order_binding": ("quality", "outcome", "parameters"),
     "pretraining": ("quality",),
@@ -73,15 +74,19 @@ def table_of(results: dict[str, Any]) -> str:
     if found.name == "demo_long":
         return late_table(read_results(RESULTS / "demo-early.json"), found)
     if found.name in SHOWN:
-        pace = [pace_table(found, results["pace"]["baseline"])] if "pace" in results else []
-        return "\n\n".join([short_table(found, SHOWN[found.name]), *pace])
+        return short_table(found, SHOWN[found.name], results.get("pace", {}).get("baseline"))
     machine = found.environment
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
     return f"{markdown_table(found).strip()}\n\n{where}"
 
 
-def short_table(results: Results, keys: Sequence[str]) -> str:
+def short_table(results: Results, keys: Sequence[str], pace: str | None = None) -> str:
     """Write the models, best first, with the columns of these keys; a p-value alone says whether it is significant.
+
+    Args:
+        results: of a comparison.
+        keys: of the columns, `LONGER` among them.
+        pace: the arm to whose lowest loss the last column counts the steps, if any.
 
     Raises:
         KeyError: the comparison has no such column.
@@ -100,8 +105,12 @@ def short_table(results: Results, keys: Sequence[str]) -> str:
             return re.sub(r"not significant \((p = [^)]*)\)", r"\1", escaped(known[key].text(entry, arm)))
         return f"{grown[arm.name]:.2f}" if arm.name in grown else "beyond its table"
 
-    rows = [["Model", *map(title, keys)], [":---", *["---:"] * len(keys)]]
+    rows = [["Model", *map(title, keys)]]
     rows += [[arm.name, *(cell(key, entry, arm) for key in keys)] for entry, arm in models_best_first(results)]
+    if pace is not None:
+        steps_of = {"Model": f"Steps to {pace}'s lowest validation loss: median (range), share", **paces(results, pace)}
+        rows = [[*row, steps_of[row[0]]] for row in rows]
+    rows.insert(1, [":---", *["---:"] * (len(rows[0]) - 1)])
     of, count = repeats(results)
     steps = sorted({row.steps for row in results.rows if row.steps})
     trained = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
@@ -146,18 +155,16 @@ def score_with_marks(results: Results, arm: str) -> str:
     return f"{score} {marks}".strip()
 
 
-def pace_table(results: Results, baseline: str) -> str:
-    """How early each arm reaches the validation loss that the baseline ends with, as `steps_to_loss` defines it."""
-    title = f"Steps to {baseline}'s lowest validation loss, median (earliest to latest)"
-    lines = [f"| Model | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
-    found = steps_to_loss(results.having(baseline=baseline))
-    for entry in found:
-        ends = (entry.low, entry.steps, entry.high)
-        low, steps, high = ("never" if end is None else f"{end:,.0f}" for end in ends)
-        share = "" if entry.share is None else f"{entry.share:.0%}"
-        lines.append(f"| {entry.arm} | {steps} ({low} to {high}) | {share} | {entry.reached} of {entry.n} |")
-    resolution = max(entry.resolution for entry in found)
-    return "\n".join([*lines, "", f"Evaluated every {resolution:,.0f} steps; in between the loss is taken as a line."])
+def paces(results: Results, baseline: str) -> dict[str, str]:
+    """By arm: the steps to the baseline's lowest validation loss, and their share of its steps, by `steps_to_loss`."""
+    found = {baseline: "baseline"}
+    for entry in steps_to_loss(results.having(baseline=baseline)):
+        if entry.steps is None:
+            found[entry.arm] = f"never in {entry.n - entry.reached} of {entry.n} runs"
+            continue
+        low, high = (f"{end:,.0f}" if end is not None else "never" for end in (entry.low, entry.high))
+        found[entry.arm] = f"{entry.steps:,.0f} ({low} to {high}), {entry.share:.0%}"
+    return found
 
 
 def put(page: str, name: str, table: str) -> str:

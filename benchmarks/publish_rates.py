@@ -32,7 +32,9 @@ def table() -> str:
         results = read_results(RESULTS / f"{file}.json")
         scores: dict[str, list[float]] = {}
         for row in results.rows:
-            scores.setdefault(row.arm, []).append(float(row.score("accuracy") or 0.0))
+            score = row.score("accuracy")
+            assert score is not None, f"{file}: a run of {row.arm} has no score"
+            scores.setdefault(row.arm, []).append(score)
         for network in NETWORKS:
             own = {rate: scores[f"{network}+{rate}"] for rate in RATES}
             pairs = [(CONTROL, rate) for rate in RATES[1:]] + [(FULL, rate) for rate in RATES[2:]]

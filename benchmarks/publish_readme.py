@@ -60,6 +60,7 @@ def table(early: Results, late: Results, longer: Results) -> str:
         "† Has learned little more than letter frequencies (loss at most 5% below `none`). ‡ Still improving. "
         f"Longer texts: after {longer.rows[0].steps:,} steps, {len({row.seed for row in longer.rows})} seeds; "
         "TUPE's position table ends at the training length. "
+        f"Learning rates: best of five after {early.rows[0].steps:,} steps. "
         "Training time: one step on a CPU, relative to `none`."
     )
     return "\n".join([*rows, "", note])

@@ -57,7 +57,8 @@ def table() -> str:
         sizes.append(f"width {model['hidden_size']}, {model['num_hidden_layers']} layers")
     rows = [[name, *(in_words(own[name]) for own in found)] for name in found[0]]
     seeds, steps = {len({row.seed for row in r.rows}) for r in files}, {row.steps for r in files for row in r.rows}
-    return f"{markdown_rows(sizes, rows)}\n\n{sorted(seeds)[0]} seeds, {max(steps):,} steps."
+    assert len(seeds) == len(steps) == 1, "one line says the seeds and steps of all columns"
+    return f"{markdown_rows(sizes, rows)}\n\n{seeds.pop()} seeds, {max(steps):,} steps."
 
 
 def page_of(text: str) -> str:

@@ -61,7 +61,7 @@ def power_table(record: dict[str, Any]) -> str:
         if row["effect"] == 2 and row["means"] == "spaced"
     }
     few, seeds = sorted({seeds for _, seeds in welch}), 8
-    head = ["models", *(f"Welch, {count} seeds" for count in few), f"exact, {seeds} seeds", "against a baseline"]
+    head = ["models", *(f"Welch, {count} seeds" for count in few), f"exact, {seeds} seeds", "same, against a baseline"]
     rows = [
         [str(models), *(f"{share:.0%}" for share in (*(welch[models, count] for count in few), *exact[models, seeds]))]
         for models in sorted({models for models, _ in welch})
@@ -75,7 +75,7 @@ def simulations_table(record: dict[str, Any], trained: dict[str, Any], aggregate
     same = [row for row in record["welch"] if "same" in row]
     covered = [{"noise": row["noise"], "used": 1 - row["used"]["coverage"]} for row in record["coverage"]]
     pairs, (looks,) = trained["pairs"], record["looks"]
-    twins = trained["called_different"]["paired"] / len(pairs)
+    twins = trained["called_different"]["paired"]
     rows = [
         ["Welch's test", *shares(record["welch"], "claimed")],
         ["Equivalence", *shares(same, "same")],
@@ -87,7 +87,7 @@ def simulations_table(record: dict[str, Any], trained: dict[str, Any], aggregate
         ["Several tasks: these tasks", *shares(aggregates["claims"], "false on these")],
         ["Several tasks: other tasks", *shares(aggregates["claims"], "false on others")],
         ["Interval of the exact test", *shares(covered, "used")],
-        [f"Exact test of {len(pairs)} pairs of trained twins", f"{twins:.0%}", ""],
+        ["Exact test of pairs of trained twins", f"{twins} of {len(pairs)}", ""],
         ["*Not used:* lost runs left out", *shares(record["lost"], "without")],
         [f"*Avoid:* {looks['first']} to {looks['last']} seeds until significant", f"{looks['claimed']:.1%}", ""],
     ]

@@ -48,8 +48,13 @@ USES = {
 }
 """Uses that an encoding may be defined for, and the words for them."""
 COMPARISONS = {
+    "decision/masked_letters_64": ("masked letters, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
+    "decision/causal_letters_64": ("causal letters, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
     "compare-mlm": ("masked letters, equal parameters", "comparisons.md#masked-letters-equal-parameters"),
-    "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops"),
+    "compare-clm": (
+        "causal letters, equal FLOPs, rate not searched for",
+        "comparisons.md#causal-letters-equal-flops",
+    ),
     "decision/questions_64": ("questions by kind, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
     "memory-brackets": ("brackets opened in an earlier segment", "comparisons.md#memories"),
     "memory-letters": ("letters in short segments", "comparisons.md#memories"),

@@ -266,6 +266,33 @@ def test_few_seeds_are_compared_by_welchs_test(script, seeds: int, second: float
     assert script("choice_rules").standing_of(results).significant["second"] is significant
 
 
+def test_welchs_tests_are_corrected_for_all_pairs(script):
+    """The file tests pairs with its baseline alone; of the others the best model was chosen by the same scores."""
+    scores = {"none": 9.0, "first": 4.0, "other": 4.2}
+    for others, sure in ({}, True), ({f"m{'o' * size}re": 4.2 for size in range(7)}, False):
+        results = comparison(5, scores | others, spread=0.005) | {"baseline": "none"}
+        results["recipe"]["compare"]["baseline"] = "none"
+        found = script("choice_rules").standing_of(parse_results(results))
+        assert found.best == "first"
+        assert found.significant["other"] is sure
+
+
+def test_a_lost_run_is_refused(script):
+    results = comparison(3, {"none": 9.0, "good": 4.0})
+    results["rows"][-1]["perplexity"] = None
+    with pytest.raises(ValueError, match="made up: a run of good has no score"):
+        script("choice_rules").standing_of(parse_results(results))
+
+
+def test_memories_are_named_by_their_flops(script):
+    results = comparison(8, {"none": 9.0, "dear": 3.9, "cheap": 4.0}, spread=0.05)
+    for arm, flops in zip(results["arms"], (1.0, 4.0, 2.0), strict=True):
+        arm |= {"encoding": "rope", "flops_per_token": flops, "overrides": {"model.memory": arm["name"]}}
+    found = script("choice_rules").standing_of(parse_results(results))
+    assert (found.best, found.beside) == ("dear", ["cheap"])
+    assert script("publish_choice").named_in(parse_results(results), found) == ["cheap", "dear"]
+
+
 def test_fewer_than_three_seeds_recommend_nothing(script):
     assert script("choice_rules").standing_of(parse_results(comparison(2, {"none": 9.0, "good": 4.0}))) is None
 
