@@ -44,14 +44,9 @@ def ranks(found: DecisionTable) -> str:
                 pair = probability_of(group, best, score.arm)
                 words = f"{pair.probability.value:.2f}" + "*" * is_claimed(found, pair.p_on_these)
             rows[score.arm] += [in_words(score.mean_rank.value, score.mean_rank.over_seeds, 1), words]
-    widths = "; ".join(f"width {group.value}: {tasks_in_words(group)}" for group in found.groups)
-    runs = sum(cell.runs for cell in found.cells)
-    return f"{markdown_rows(heads, list(rows.values()))}\n\n{runs} trainings. {widths[0].upper()}{widths[1:]}."
-
-
-def tasks_in_words(group: Group) -> str:
-    """List the tasks of a width."""
-    return ", ".join(TITLES[name] for name in group.tasks)
+    (tasks,) = {tuple(group.tasks) for group in found.groups}
+    runs, titles = sum(cell.runs for cell in found.cells), ", ".join(TITLES[name] for name in tasks)
+    return f"{markdown_rows(heads, list(rows.values()))}\n\n{runs} trainings. Tasks: {titles}."
 
 
 def cells(found: DecisionTable) -> str:

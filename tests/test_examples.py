@@ -242,6 +242,7 @@ def test_pace_is_that_of_the_library(monkeypatch: pytest.MonkeyPatch):
     }
     rows = [{"arm": arm, "seed": seed, "curve": curve} for (arm, seed), curve in curves.items()]
     least = {"name": "x", "task": "masked-lm", "recipe": {}, "planned": {"arms": 1, "seeds": [], "runs": 4}}
-    table = publish.pace_table(parse_results({**least, "rows": rows, "arms": [{"name": "fast"}]}), "slow")
-    assert "| fast | never (15 to never) |  | 1 of 2 |" in table
-    assert table.endswith("Evaluated every 10 steps; in between the loss is taken as a line.")
+    results = parse_results({**least, "rows": rows, "arms": [{"name": "fast"}]})
+    assert publish.paces(results, "slow") == {"slow": "baseline", "fast": "never in half of the runs"}
+    reached = parse_results({**least, "rows": [rows[0], rows[2]], "arms": [{"name": "fast"}]})
+    assert publish.paces(reached, "slow")["fast"] == "15 (15 to 15), 38%"
