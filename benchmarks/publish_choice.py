@@ -43,6 +43,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("a classifier that counts words from the end of longer texts", "decision/n_back_64", 1, TUNED),
     ("a bag of words where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
     ("a decoder that closes brackets of earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
+    ("a decoder that answers about earlier segments", "memory-instruction", 1, "comparisons.md#memories"),
     ("a decoder, next letter, in short segments", "memory-letters", 1, "comparisons.md#memories"),
 )
 """Training situation, results file, length of its texts relative to training, and its section."""

@@ -57,6 +57,7 @@ COMPARISONS = {
     ),
     "decision/questions_64": ("questions by kind, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
     "memory-brackets": ("brackets opened in an earlier segment", "comparisons.md#memories"),
+    "memory-instruction": ("an instruction that follows its data", "comparisons.md#memories"),
     "memory-letters": ("letters in short segments", "comparisons.md#memories"),
 }
 """Results file -> what it compares, and where docs/comparisons.md discusses it."""
