@@ -24,29 +24,23 @@ GPUS = {"sm_80": "A100", "sm_86": "RTX 30", "sm_90": "H100", "sm_100": "B200", "
 
 
 def kernels_table(results: dict[str, Any]) -> str:
-    """Return a row for each target: registers, shared memory, tensor cores and spills over all its kernels."""
-    heads = ["GPU", "Kernels", "Registers of a thread", "Shared memory of a block", "Tensor cores"]
-    heads.append("Spills around loops")
-    lines = [f"| {' | '.join(heads)} |", "| :--- | ---: | ---: | :--- | :--- | :--- |"]
+    """Return a row for each target: the most registers and shared memory that one of its kernels takes."""
+    lines = ["| GPU | Registers of a thread | Shared memory of a block |", "| :--- | ---: | :--- |"]
     for target, limit in results["shared_limits"].items():
         rows = [row for row in results["rows"] if row["target"] == target]
-        spills = [row["spills"] for row in rows if row["spills"] and not row["inside"]]
-        instructions = sorted({name for row in rows for name in row["matrix"]})
         cells = [
             f"{GPUS[target]} ({target})" if target in GPUS else target,
-            str(len(rows)),
             f"up to {max(row['registers'] for row in rows)}",
             f"up to {max(row['shared'] for row in rows) / 1024:.0f} of {limit / 1024:.0f} KiB",
-            ", ".join(f"`{name}`" for name in instructions),
-            f"{len(spills)} of {len(rows)}, up to {max(spills):,} bytes" if spills else "none",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     inside = [row for row in results["rows"] if row["inside"]]
     named = "".join(f"\n- {row['kernel']}, {row['target']}: **{row['spills']} bytes**" for row in inside)
-    found = f"{len(inside) or 'None'} of {len(results['rows'])} spill registers in an inner loop" + ":" * bool(inside)
+    outside = sum(bool(row["spills"]) for row in results["rows"]) - len(inside)
+    found = f"{outside} of {len(results['rows'])} kernels spill registers outside of inner loops, {len(inside)} inside"
     return "\n".join(lines) + (
         f"\n\nCompiled by triton {results['compiler']['triton']}; `benchmarks/results/kernels.json` has every kernel."
-        f" {found}{'' if inside else '.'}{chr(10) * bool(inside)}{named}"
+        f" {found}{':' if inside else '.'}{chr(10) * bool(inside)}{named}"
     )
 
 
