@@ -39,13 +39,16 @@ class Standing:
     """Best first."""
     significant: Mapping[str, bool]
     """Whether the best model is significantly better than each other."""
+    above_control: frozenset[str]
+    """Models that are significantly better than the control."""
     perplexity: bool
 
     @property
     def beside(self) -> list[str]:
-        """Models to recommend beside the best, at most two."""
+        """Models to recommend beside the best, at most two, each significantly better than the control."""
         near = NEAR["perplexity" if self.perplexity else "share"]
-        return [n for n in self.means if n != self.best and not self.significant[n] and self.distance(n) <= near][:2]
+        close = [n for n in self.means if n != self.best and not self.significant[n] and self.distance(n) <= near]
+        return [n for n in close if n in self.above_control][:2]
 
     def distance(self, model: str) -> float:
         """Return how much worse a model is than the best: a share of the best perplexity, or points of a score."""
@@ -93,11 +96,11 @@ def standing_of(results: Results, times: float = 1) -> Standing | None:
     tests = {pair: welch(values[pair[0]], values[pair[1]]) for pair in pairs if outcomes[pair] is None}
     known = {pair: test.p for pair, test in tests.items() if test is not None}
     corrected = dict(zip(known, holm(list(known.values())), strict=True))
-    significant = {
-        name: outcomes[best, name] == BETTER or corrected.get((best, name), 1.0) < LEVEL for name in order[1:]
-    }
+    sure = {pair for pair in pairs if outcomes[pair] == BETTER or corrected.get(pair, 1.0) < LEVEL}
+    significant = {name: (best, name) in sure for name in order[1:]}
+    above = frozenset(name for name, other in sure if other == control_of(results))
     ordered = {name: means[name] for name in order}
-    return Standing(best=best, means=ordered, significant=significant, perplexity=perplexity)
+    return Standing(best=best, means=ordered, significant=significant, above_control=above, perplexity=perplexity)
 
 
 def outcome_of(pair: Comparison | None) -> str | None:

@@ -40,8 +40,8 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("a decoder, next letter", "decision/causal_letters_64", 1, TUNED),
     ("the same, reading longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
     ("a classifier of questions (TREC)", "decision/questions_64", 1, TUNED),
-    ("a classifier that counts words from the end of longer texts", "decision/n_back_64", 1, TUNED),
-    ("a bag of words where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
+    ("a classifier of the word four before the last, longer texts", "decision/n_back_64", 1, TUNED),
+    ("summed word embeddings, where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
     ("a decoder that closes brackets of earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
     ("a decoder that answers about earlier segments", "memory-instruction", 1, "comparisons.md#memories"),
     ("a decoder, next letter, in short segments", "memory-letters", 1, "comparisons.md#memories"),
@@ -53,7 +53,7 @@ WITHOUT: dict[str, tuple[str, str]] = {
     "decision/reverse_64": ("A decoder that writes longer strings backwards", "comparisons.md"),
     "compare-classification": ("TREC's questions, equal parameters", "comparisons.md"),
     "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
-    "compare-memory": ("128 letters at once (`none`) or 64 beside a memory of 64, equal FLOPs", "memory.md"),
+    "compare-memory": ("At equal FLOPs, 128 letters at once (`none`) or 64 beside a memory of 64", "memory.md"),
     "memory-wikitext": ("Memory, words", "language-models.md"),
     "compare-documents": ("Memory, long reviews", "comparisons.md"),
     "pretraining": ("Masked words", "results.md"),
@@ -129,12 +129,12 @@ def beware(results: Results, found: Standing, times: float) -> str:
         said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
     rates = {arm.name: arm.encoding_learning_rate or 1 for arm in results.arms}
     own = [f"`{name}` {rates[name]:g}×" for name in named if rates[name] != 1]
-    said += [f"learning rate of its own parameters: {', '.join(own)}"] if own else []
+    said += [f"`training.encoding_learning_rate`: {', '.join(own)}"] if own else []
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
     if differ_in_memory(results):
         flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
-        dear = [f"`{name}` {flops[name] / flops[control_of(results)]:.1f}×" for name in named]
+        dear = [f"`{memory_of(results, name)}` {flops[name] / flops[control_of(results)]:.1f}×" for name in named]
         said.append(f"FLOPs: {', '.join(dear)}")
     return "; ".join(said)
 
@@ -163,12 +163,16 @@ def named_in(results: Results, found: Standing) -> list[str]:
     return sorted(names, key=flops.__getitem__) if differ_in_memory(results) else names
 
 
+def memory_of(results: Results, name: str) -> str:
+    """Return a model's setting of `model.memory`."""
+    return next(str(arm.overrides.get("model.memory")) for arm in results.arms if arm.name == name)
+
+
 def taken(results: Results, found: Standing) -> str:
     """Name what to take: encodings, or the setting where all models have one encoding and memories differ."""
     names = named_in(results, found)
     if differ_in_memory(results):
-        memories = {arm.name: arm.overrides.get("model.memory") for arm in results.arms}
-        names = [f'memory="{memories[name]}"' for name in names]
+        names = [f'memory="{memory_of(results, name)}"' for name in names]
     return listed(names, "or")
 
 

@@ -121,7 +121,7 @@ def test_a_comparison_in_python_says_how_many_seeds_a_test_needs(printed_by, let
     text = printed_by("compare_in_python.py", letters, "--steps", "4")
     sizes = numbers_in(text.replace(",", ""), r"(\d+) parameters")
     assert max(sizes) / min(sizes) < 1.01
-    assert "a distribution-free test needs 6: --seeds 6." in text
+    assert "the exact test needs 6: --seeds 6." in text
 
 
 def test_a_converted_checkpoint_gives_the_logits_of_the_original(printed_by):

@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -255,6 +256,8 @@ def test_the_best_model_is_recommended_with_those_near_it_that_are_not_significa
     found = script("choice_rules").standing_of(parse_results(comparison(8, scores, spread=0.02)))
     assert found.best == "first"
     assert found.beside == ["second", "thirds"], "at most two"
+    assert replace(found, above_control=frozenset({"thirds"})).beside == ["thirds"]
+    assert found.above_control == {*scores} - {"none"}
     assert found.significant["none"]
     assert found.significant["worse"]
     assert found.distance("far") == pytest.approx(0.18, abs=0.02)

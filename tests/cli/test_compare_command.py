@@ -71,7 +71,7 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
     lowest = "t5 has the lowest mean masked-token perplexity, 4.42"
     assert f"{lowest}: not significantly below tupe-r (4.64), 70% below none." in lines
     better = f"Significant (Welch's test, Holm): better than {name} and none. Not significant against tupe-r."
-    assert any(line.startswith(f"{better} 3 seeds; a distribution-free test needs 7: --seeds 7.") for line in lines)
+    assert any(line.startswith(f"{better} 3 seeds; the exact test needs 7: --seeds 7.") for line in lines)
     assert lines[-1] == f"Report: {tmp_path / 'report.html'}"
     assert len(lines) <= 15
 

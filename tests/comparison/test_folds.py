@@ -138,7 +138,7 @@ def test_table_and_report_say_that_the_spread_is_over_folds(folded, log, tmp_pat
     )
     assert "Ranges (mean ± 1 standard deviation): " in text
     assert "3 folds are too few for the exact sign-flip test" in text
-    assert re.search(r"Pilot: 3 folds; a distribution-free test needs \d+\.", text)
+    assert re.search(r"Pilot: 3 folds; the exact test needs \d+\.", text)
     assert "over the seeds" not in text
     page = report_page(read(results))
     assert "Models × folds × seeds" in page

@@ -220,7 +220,7 @@ def test_with_few_seeds_that_is_the_result_in_every_place():
     for entry in results["comparisons"]:
         del entry["retrained"]
     text = text_of(report_page(read(results)))
-    assert text.count("Pilot: 3 seeds; a distribution-free test needs 6: --seeds 6.") == 1
+    assert text.count("Pilot: 3 seeds; the exact test needs 6: --seeds 6.") == 1
     assert not re.search(r"too few seeds|\?|no claim", text.split("Learning curves")[-1])
     assert "Hollow: not tested, with so few seeds; the interval is Student's t" in text
     assert "Too few seeds to test it" in markdown_table(read(results))

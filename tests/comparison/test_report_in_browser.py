@@ -107,7 +107,7 @@ def test_further_columns_are_shown_on_demand(open_report):
     page = open_report(example_results())
     heads = page.find_elements("css selector", "#results-table thead th")
     seen = [head.text for head in heads if head.is_displayed()]
-    assert seen == ["Model", "Test masked-token perplexity", "Parameters", "Time per run"]
+    assert seen == ["Model", "Test masked-token perplexity", "Parameters", "Training time"]
     page.find_element("id", "more-columns").click()
     assert all(head.is_displayed() for head in heads)
 

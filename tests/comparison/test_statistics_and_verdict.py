@@ -111,7 +111,7 @@ def test_three_seeds_are_tested_by_welchs_test_alone():
     assert judged.ties == ()
     assert judged.sentence.endswith(", 99.25% below rope.")  # not 99: the digits say how near to nothing it is
     assert judged.status == (
-        "Significant (Welch's test): better than rope. 3 seeds; a distribution-free test needs 6: --seeds 6."
+        "Significant (Welch's test): better than rope. 3 seeds; the exact test needs 6: --seeds 6."
     )
     assert "its p-value cannot be below 0.25" in judged.evidence
     assert "Welch's test is about training again on these texts and assumes roughly normal seeds." in judged.evidence
@@ -165,6 +165,15 @@ def test_what_was_not_held_equal_stands_beside_the_verdict():
     assert verdict(read(results)).caveat == ""
 
 
+def test_models_whose_loss_still_falls_are_named_best_first():
+    results = example_results({"none": 300.0, "rope": 40.0, "tupe-r": 30.0}, seeds=7)
+    ends = {"none": 5.69, "rope": 3.60, "tupe-r": 3.40}  # the falls from 5.70, 3.70 and 3.50 are 0.2%, 2.8% and 2.9%
+    for row in results["rows"]:
+        end = ends[row["arm"]]
+        row["curve"] = [[50, end + 0.5], [90, end + (0.01 if row["arm"] == "none" else 0.1)], [100, end]]
+    assert verdict(read(results)).caveat.endswith(" Still improving at the last step: tupe-r and rope.")
+
+
 def test_what_holds_on_new_texts_is_told_in_a_sentence_each():
     losses, results = example()
     found = compare_arms(results, kept_of(losses, np.arange(40) // 3))
@@ -192,7 +201,7 @@ def test_a_file_without_them_is_told_as_before():
         del entry["retrained"]
     judged = verdict(results.having(comparisons=older, significance=found.significance))
     assert judged.ties == ("rope",)
-    assert judged.status == "Pilot: 3 seeds; a distribution-free test needs 6: --seeds 6."
+    assert judged.status == "Pilot: 3 seeds; the exact test needs 6: --seeds 6."
     assert judged.sentence.startswith("tupe-r is best: masked-token perplexity 30")
     assert judged.evidence.endswith("Ranges (mean ± 1 standard deviation): tupe-r does not overlap with rope.")
 
@@ -303,7 +312,7 @@ def test_equal_means_of_too_few_seeds_are_called_equal(task, metric):
     judged = verdict(read(results))
     assert ": the same as rope and tupe-r." in judged.sentence
     assert "is best" not in judged.sentence
-    assert judged.status == "Pilot: 1 seed; a test needs 3, a distribution-free test needs 7: --seeds 7."
+    assert judged.status == "Pilot: 1 seed; a test needs 3, the exact test needs 7: --seeds 7."
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -311,7 +320,7 @@ def test_too_few_seeds_give_no_claim(seeds):
     judged = verdict(read(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=seeds)))
     assert judged.ties == ("rope",)
     s = "s" * (seeds > 1)
-    assert judged.status == f"Pilot: {seeds} seed{s}; a test needs 3, a distribution-free test needs 6: --seeds 6."
+    assert judged.status == f"Pilot: {seeds} seed{s}; a test needs 3, the exact test needs 6: --seeds 6."
     assert "too few for the exact sign-flip test" in judged.evidence
     assert "no spread to judge by" in judged.evidence
     assert "±" not in judged.sentence
@@ -338,7 +347,7 @@ def in_medians(seeds=SEEDS, **changes):
 def test_medians_are_described_by_the_range_of_the_seeds():
     judged = verdict(read(in_medians()))
     assert judged.sentence == "tupe-a is best: median validation Matthews correlation 0.6000, 0.10 above bert-a."
-    assert judged.status == "Pilot: 5 seeds; a distribution-free test needs 6: --seeds 6."
+    assert judged.status == "Pilot: 5 seeds; the exact test needs 6: --seeds 6."
     assert "tupe-a 0.6000 (0.5300 to 0.6200), bert-a 0.5000 (0.1000 to 0.5200)" in judged.evidence
     assert "exact signed-rank test of Matthews correlation paired by seed" in judged.evidence
     apart = "Ranges (lowest to highest seed): tupe-a does not overlap with bert-a."

@@ -57,7 +57,7 @@ def columns(results: Results) -> list[Column]:
     title = f"{results.split} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
     time = Column(
         key="train_seconds",
-        title="Time per run",
+        title="Training time",
         value=lambda summary, _: middle(summary.columns.get("train_seconds")),
         text=lambda summary, _: time_in_words(middle(summary.columns.get("train_seconds"))),
     )

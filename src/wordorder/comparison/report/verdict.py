@@ -21,6 +21,7 @@ from wordorder.comparison.report.numbers import listed, significant, with_spread
 from wordorder.comparison.results_file import Claim, Comparison, Results, Summary
 from wordorder.comparison.statistics import summary
 from wordorder.comparison.statistics.claims import FEWEST_SEEDS
+from wordorder.comparison.statistics.curves import mean_end
 from wordorder.comparison.statistics.looks import looks_in_words
 from wordorder.comparison.statistics.outcomes import (
     BETTER,
@@ -54,7 +55,7 @@ class Verdict:
     status: str = ""
     """Significance of these differences, or the reason why it was not tested."""
     caveat: str = ""
-    """Budgets that were not held equal."""
+    """Budgets that were not held equal, and models whose training was too short."""
     evidence: str = ""
     """Tests of the differences, with intervals, p-values and assumptions."""
     claims: tuple[str, ...] = ()
@@ -197,7 +198,7 @@ def verdict(results: Results) -> Verdict:
     return Verdict(
         sentence=lost + _headline(judged, summary.baseline_of(results), waiting=waiting, flattered=flattered),
         status=" ".join(part for part in (status, unfinished) if part),
-        caveat=unequal_sizes(results, name),
+        caveat=" ".join(part for part in (unequal_sizes(results, name), still_improving(results, entries)) if part),
         evidence=" ".join(part for part in evidence if part),
         claims=on_texts_in_words(name, exact, measure.confidence, measure.direction, corrected=several),
         best=name,
@@ -280,7 +281,7 @@ def _gap(judged: _Judged, entry: Summary) -> str:
 def _status(judged: _Judged, conclusions: Conclusions) -> str:
     seeds, needed = judged.seeds, conclusions.significance.seeds_needed
     of, s = judged.of, "s" * (judged.seeds != 1)
-    more = f"a distribution-free test needs {needed}"
+    more = f"the exact test needs {needed}"
     if of == "seed":
         more += f": --seeds {needed}"
     if judged.having(TOO_FEW) and all(judged.outcome(entry) in (TOO_FEW, IDENTICAL, None) for entry in judged.others):
@@ -322,6 +323,13 @@ def _status(judged: _Judged, conclusions: Conclusions) -> str:
     if judged.by_welch() and seeds < (needed or 0):
         parts.append(f"{seeds} {of}{s}; {more}.")
     return " ".join(parts)
+
+
+def still_improving(results: Results, entries: Sequence[Summary]) -> str:
+    """Return a sentence that names the models whose mean validation loss still falls, by `CurveEnd.still_falling`."""
+    ends = {entry.arm: mean_end(row.curve for row in results.rows if row.arm == entry.arm) for entry in entries}
+    falling = [arm for arm, end in ends.items() if end is not None and end.still_falling]
+    return f"Still improving at the last step: {listed(falling)}." if falling else ""
 
 
 def unequal_sizes(results: Results, best: str) -> str:
