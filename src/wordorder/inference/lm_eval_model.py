@@ -28,6 +28,7 @@ except ImportError as error:
 import wordorder.models  # registers the model types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from wordorder.models import SegmentCache, longest_text
 from wordorder.models.hub.saved_folder import check_model_of
+from wordorder.models.pretrained import CACHE
 
 NAME = "wordorder"
 _ENDLESS = 10**9  # tokens that a model with a memory takes; lm_eval wants a number
@@ -121,7 +122,7 @@ class WordOrderLM(_HFLM):
             return super()._model_call(inps, attn_mask, labels)
         # Rows are padded on the right, where nothing that counts looks; the cache cuts them where training does.
         with torch.no_grad(), self._autocast():
-            return self.model(inps, past_key_values=SegmentCache(self.model.config)).logits
+            return self.model(inps, **{CACHE: SegmentCache(self.model.config)}).logits
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         """Return the log-likelihood of each text, in nats, given all tokens before; without a memory, in windows.

@@ -18,12 +18,14 @@ from wordorder.models.config.configuration import WordOrderDecoderConfig
 from wordorder.models.layout import Texts, check_token_types, take_token_types
 from wordorder.models.network import build_decoder, build_head
 from wordorder.models.pretrained import (
+    CACHE,
     MemoryInputs,
     WordOrderCausalLMOutput,
     WordOrderDecoderOutput,
     WordOrderPreTrainedModel,
     body_outputs,
     forward_options,
+    given_cache,
     network_outputs,
     refuse_mems,
 )
@@ -64,6 +66,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> WordOrderDecoderOutput:
         """Read a batch; see `WordOrderPreTrainedModel` for the other arguments.
 
@@ -76,6 +79,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
             memory: a model with a memory reads what it is given as one segment; ``attention_mask`` (B, T) is then of
                 this segment. With a cache it cuts what it is given every ``segment_length`` tokens.
             sequence_ids: not with a cache.
+            cache: another name of past_key_values, transformers' own from version 5.24 on.
 
         Raises:
             ValueError: those of `WordOrderPreTrainedModel`; packed sequences or positions with gaps with a cache; or a
@@ -84,27 +88,28 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)
         texts = Texts(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids)
+        cache = given_cache(past_key_values, cache)
         if self.config.memory == "none":
             refuse_memory(memory)
-            cache = past_key_values if past_key_values is not None else new_cache() if use_cache else None
+            cache = new_cache() if cache is None and use_cache else cache
             read = decode_batch(self.decoder, texts, cache, **options)
-        elif past_key_values is not None or use_cache:
-            cache = segment_cache(self.config, past_key_values, memory)
+        elif cache is not None or use_cache:
+            cache = segment_cache(self.config, cache, memory)
             read = read_next_tokens(self.decoder, cache, texts, **options)
         else:
-            cache = None
             read = read_whole_segment(self.decoder, memory, texts, **options)
-        return WordOrderDecoderOutput(past_key_values=cache, **network_outputs(read))
+        return WordOrderDecoderOutput(**{CACHE: cache}, **network_outputs(read))
 
 
 class LanguageModelInputs(MemoryInputs, total=False):
-    """The further arguments of a language model, with ``shift_labels``: labels that are shifted already.
+    """The further arguments of a language model, with ``shift_labels``: labels that are shifted already, and ``cache``.
 
     `forward` does not name them in its signature: transformers' Trainer, which looks there for arguments with "label"
     in their names, would score only batches that have all of these.
     """
 
     shift_labels: Tensor | None
+    cache: Cache | None
 
 
 class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMixin):
@@ -221,7 +226,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
             raise ValueError("generate counts positions from attention_mask; leave position_ids out")
         memory = kwargs.pop("memory", None)
         if self.config.memory != "none":
-            kwargs["past_key_values"] = self._segment_cache(memory, args, kwargs)
+            kwargs[CACHE] = self._segment_cache(memory, args, kwargs)
         else:
             refuse_memory(memory)
         return cast("Any", super()).generate(*args, **kwargs)
@@ -237,8 +242,9 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
         if setting("use_cache") is False:
             raise ValueError("use_cache=False: without its cache a model with a memory cannot write; leave it out")
-        cache = segment_cache(self.config, kwargs.get("past_key_values"), memory)
-        if kwargs.get("past_key_values") is None:
+        own = given_cache(kwargs.pop("past_key_values", None), kwargs.pop("cache", None))
+        cache = segment_cache(self.config, own, memory)
+        if own is None:
             cache.batch_repeat_interleave(max(setting("num_beams") or 1, setting("num_return_sequences") or 1))
         return cache
 

@@ -149,7 +149,7 @@ class GraftedBody(GraftedPart):
 
     def _check_call(self, kwargs: dict[str, object]) -> None:
         check_attention(attention_of(self.config))
-        for name in ("encoder_hidden_states", "past_key_values", "position_bias"):
+        for name in ("encoder_hidden_states", "past_key_values", "cache", "position_bias"):
             if kwargs.get(name) is not None:
                 raise BadInput(
                     f"{name} was given, but a grafted model is an encoder with a bias of its own; leave it out"

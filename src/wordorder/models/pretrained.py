@@ -5,12 +5,12 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, modeling_outputs
+from transformers import Cache, PreTrainedConfig, PreTrainedModel, modeling_outputs
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from wordorder.encodings import ReplacesEmbedding
@@ -18,6 +18,21 @@ from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.config.faults import not_tied
 from wordorder.networks import AdaptiveEmbedding, DecoderOutput, EncoderOutput, TextOutput, initialise_module
+
+_NAMES = {field.name for field in fields(modeling_outputs.BaseModelOutputWithPast)}
+CACHE = "cache" if "cache" in _NAMES else "past_key_values"
+"""Transformers' name of the cache in arguments and outputs: "past_key_values", and "cache" from version 5.24 on."""
+
+
+def given_cache(past_key_values: Cache | None, cache: Cache | None) -> Cache | None:
+    """Return the cache that was given by one of its two names.
+
+    Raises:
+        ValueError: it was given by both.
+    """
+    if past_key_values is not None and cache is not None:
+        raise ValueError("pass the cache as past_key_values or as cache, not as both")
+    return cache if past_key_values is None else past_key_values
 
 
 @dataclass

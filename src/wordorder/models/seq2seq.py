@@ -16,6 +16,7 @@ from wordorder.models.decoder import kept_columns, next_token_loss, shifted_righ
 from wordorder.models.layout import Texts, check_token_types, layout_of, take_token_types
 from wordorder.models.network import build_decoder, build_encoder
 from wordorder.models.pretrained import (
+    CACHE,
     ExtraInputs,
     WordOrderModelOutput,
     WordOrderPreTrainedModel,
@@ -23,6 +24,7 @@ from wordorder.models.pretrained import (
     WordOrderSeq2SeqModelOutput,
     body_outputs,
     forward_options,
+    given_cache,
     network_outputs,
 )
 from wordorder.models.reading import decode_batch, encode_batch
@@ -136,6 +138,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> WordOrderSeq2SeqModelOutput:
         """Read a source and a target; see `WordOrderPreTrainedModel` for the other arguments, which are the source's.
 
@@ -151,6 +154,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             decoder_inputs_embeds: instead of decoder_input_ids, (B, T, C).
             use_cache: begin a cache and return it; default: only where one was given.
             decoder_sequence_ids: long (B, T), the source's packed sequence that a token of the target reads.
+            cache: another name of past_key_values, transformers' own from version 5.24 on.
 
         Raises:
             ValueError: those of `WordOrderPreTrainedModel`; no source or no target, or packed sequences with a cache or
@@ -179,7 +183,8 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             )
         # where rows are packed, a target sees its own source only
         positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
-        cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
+        cache = given_cache(past_key_values, cache)
+        cache = new_cache(source=True) if cache is None and use_cache else cache
         read = decode_batch(
             self.seq2seq.decoder,
             Texts(
@@ -197,13 +202,13 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         )
         return WordOrderSeq2SeqModelOutput(
             last_hidden_state=read.hidden,
-            past_key_values=cast("Any", cache),
             decoder_hidden_states=read.all_hidden,
             decoder_attentions=read.attentions,
             cross_attentions=read.cross_attentions,
             encoder_last_hidden_state=encoded,
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
+            **{CACHE: cast("Any", cache)},
         )
 
 
@@ -211,6 +216,7 @@ class Seq2SeqInputs(ExtraInputs, total=False):
     """The arguments that the head hands on to `WordOrderSeq2SeqModel.forward`, which describes them."""
 
     past_key_values: Cache | None
+    cache: Cache | None
     inputs_embeds: Tensor | None
     decoder_inputs_embeds: Tensor | None
     use_cache: bool | None

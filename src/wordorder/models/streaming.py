@@ -17,6 +17,7 @@ from wordorder.memory import MemoryState
 from wordorder.models.config.configuration import WordOrderDecoderConfig
 from wordorder.models.decoder import WordOrderDecoderForCausalLM
 from wordorder.models.length import longest_text
+from wordorder.models.pretrained import CACHE
 from wordorder.networks import Decoder
 
 Choose = Callable[[Tensor], Tensor]
@@ -101,9 +102,9 @@ def _write(
     cache = None
     for _ in steps:
         with torch.no_grad():  # not around the loop: whoever asks for tokens would be in it between two of them
-            given = {"memory": memory} if cache is None else {"past_key_values": cache}
+            given = {"memory": memory} if cache is None else {CACHE: cache}
             output = model(input_ids, use_cache=True, logits_to_keep=1, **given)
-            cache = output.past_key_values
+            cache = output[CACHE]
             input_ids = choose(output.logits[:, -1])
         token = int(input_ids)
         yield token

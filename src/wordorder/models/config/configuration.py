@@ -369,7 +369,7 @@ class WordOrderEncoderConfig(WordOrderConfig):
     model_type = "wordorder-encoder"
     can_remember: ClassVar[bool] = True
     reads_documents: ClassVar[bool] = True
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "memory"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache", "memory"]
 
     classifier_dropout: float | int | None = None
     classifier_dense: bool = True
@@ -415,7 +415,7 @@ class WordOrderDecoderConfig(WordOrderConfig):
     model_type = "wordorder-decoder"
     uses: ClassVar[tuple[Use, ...]] = ("decoder",)
     can_remember: ClassVar[bool] = True
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "memory"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache", "memory"]
 
     label_smoothing: float | int = 0.0
     embedding_scale: float | int | None = None
@@ -491,7 +491,7 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
 
     model_type = "wordorder-seq2seq"
     uses: ClassVar[tuple[Use, ...]] = ("encoder", "decoder")
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
 
     is_encoder_decoder: bool = True
     decoder_layers: int | None = None
