@@ -16,6 +16,7 @@ from wordorder.attention import tiles
 from wordorder.errors import BadInput
 from wordorder.models import attention_interface, graft, linear_t5_bias
 from wordorder.models.attention_interface import NAME, attention_forward
+from wordorder.models.pretrained import CACHE
 from wordorder.ops import ToeplitzBias
 
 TOKENS, WIDTH = 141, 32
@@ -220,8 +221,8 @@ def test_a_decoder_that_reads_in_parts_computes_what_it_computes_at_once(linear)
     del given["decoder_attention_mask"]
     whole, parts = model(**given, decoder_input_ids=ids).logits, []
     for part in ids.split([130, 1, 10], dim=1):
-        found = model(**given, decoder_input_ids=part, past_key_values=cache, use_cache=True)
-        cache = found.past_key_values
+        found = model(**given, decoder_input_ids=part, **{CACHE: cache}, use_cache=True)
+        cache = found[CACHE]
         parts.append(found.logits)
     assert_close(torch.cat(parts, dim=1), whole, atol=1e-4, rtol=0)
 
@@ -294,8 +295,8 @@ def test_masks_are_no_larger_than_what_they_say():
     mask = padding("right")
     assert create_bidirectional_mask(**shared, attention_mask=mask).shape == (3, 1, 1, TOKENS)
     assert create_bidirectional_mask(**shared, attention_mask=torch.ones_like(mask)) is None
-    assert create_causal_mask(**shared, attention_mask=None, past_key_values=None) is None
-    assert create_causal_mask(**shared, attention_mask=mask, past_key_values=None).shape == (3, 1, TOKENS, TOKENS)
+    assert create_causal_mask(**shared, attention_mask=None, **{CACHE: None}) is None
+    assert create_causal_mask(**shared, attention_mask=mask, **{CACHE: None}).shape == (3, 1, TOKENS, TOKENS)
     window = create_bidirectional_mask(**shared, attention_mask=mask, and_mask_function=lambda b, h, i, j: i == j)
     assert torch.equal(window[:, 0], torch.diag_embed(mask.bool()))
 

@@ -8,6 +8,7 @@ from transformers.trainer_pt_utils import LabelSmoother
 from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
 from wordorder.models import NETWORK_TASKS, build_config, build_model
+from wordorder.models.pretrained import CACHE
 
 NAMES = [*CATALOG, "learned+t5"]
 SIZES = {
@@ -269,6 +270,23 @@ def test_factory_and_configuration():
         build_config("decoder", label_smoothing=1.0)
     with pytest.raises(BadInput, match="bidirectional=True"):  # which is False in a decoder
         build_config("decoder", encoding="tupe-r", encoding_options={"reset": "reference-code"})
+
+
+@pytest.mark.parametrize("network", ["decoder", "seq2seq"])
+def test_the_cache_has_two_names(network):
+    """Transformers calls it past_key_values, and cache from version 5.24 on."""
+    config = build_config(network, encoding="rope", **SIZES)
+    model, x = build_model(config, "causal-lm" if network == "decoder" else "translation", seed=1).eval(), ids()
+    target = {} if network == "decoder" else {"decoder_input_ids": x[:, :6]}
+    caches = [model(x, use_cache=True, **target)[CACHE] for _ in range(2)]
+    later = {"decoder_input_ids": x[:, 6:]} if target else {}
+    found = [
+        model(x, **later, **{name: cache}) for name, cache in zip(("past_key_values", "cache"), caches, strict=True)
+    ]
+    assert_close(found[0].logits, found[1].logits, rtol=0, atol=0)
+    assert found[1][CACHE] is caches[1]
+    with pytest.raises(ValueError, match="pass the cache as past_key_values or as cache, not as both"):
+        model(x, **later, past_key_values=caches[0], cache=caches[1])
 
 
 def cached(model):

@@ -157,6 +157,11 @@ class SegmentCache(Cache):
         return self.batch_size > 0
 
     @property
+    def is_linear(self) -> list[bool]:
+        """Return [False], as a layer with keys does: `generate` leaves out the tokens that the cache has read."""
+        return [False]
+
+    @property
     def is_croppable(self) -> bool:
         """Return False: folded tokens cannot be taken out of a memory."""
         return False
