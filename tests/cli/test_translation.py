@@ -116,6 +116,6 @@ def test_bad_input_is_one_line():
     assert "data.target_source" in refused("evaluate", "run/model", "test.en")
     assert "no file matches 'nowhere.de'" in refused("evaluate", "run/model", "test.en", "--target", "nowhere.de")
     assert "only for task translation" in refused("evaluate", "causal/model", "text.txt", "--target", "test.de")
-    assert "goes on with a text" in refused("predict", "causal/model", "the people")
+    assert "nor translates; use wordorder generate" in refused("predict", "causal/model", "the people")
     assert "--beams is for translation" in refused("predict", "causal/model", "the people", "--beams", "2")
     assert "num_beams is for translation" in refused("evaluate", "causal/model", "text.txt", "--beams", "2")

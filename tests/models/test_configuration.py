@@ -62,7 +62,10 @@ def test_all_faults_are_reported_at_once():
     [
         ({"encoding": "t5", "encoding_options": {"size": 3}}, "no option 'size'"),
         ({"encoding": "t5", "encoding_options": {"buckets": 7}}, "buckets must be even"),
-        ({"encoding": "rope", "hidden_size": 12, "num_attention_heads": 4}, "head_dim must be positive and even"),
+        (
+            {"encoding": "rope", "hidden_size": 12, "num_attention_heads": 4},
+            "got 3 (width / heads",
+        ),
         ({"num_key_value_heads": 3}, "num_key_value_heads"),
         ({"hidden_size": 0}, "hidden_size must be positive"),
         ({"layer_norm_eps": 0}, "layer_norm_eps"),

@@ -247,7 +247,7 @@ def _conclude(record: Record) -> Path:
     if lost:
         lines = [f"{failure.arm}, {place_of(failure)}: {failure.reason}" for failure in lost]
         raise RunFailed(
-            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the others are in {record.place}", *lines])
+            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the rest is in {record.place}", *lines])
         )
     return record.folder / "results.json"
 

@@ -46,7 +46,8 @@ def check_sines(base: float, **channels: int) -> None:
     """Raise ValueError where channels cannot hold pairs of sine and cosine, or wavelengths do not grow."""
     for name, value in channels.items():
         if value <= 0 or value % 2:
-            raise ValueError(f"{name} must be positive and even, got {value}")
+            remedy = " (width / heads); change one of these" if name == "head_dim" else ""
+            raise ValueError(f"{name} must be positive and even, got {value}{remedy}")
     if not 1 < base < math.inf:
         raise ValueError(f"base must be greater than 1{' and finite' if base > 1 else ''}, got {base}")
 

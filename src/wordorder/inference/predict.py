@@ -314,7 +314,8 @@ def answer(
         return [[{"answer": text}] for text in write_answers(model_dir, texts)]
     if task.running_text:
         raise BadInput(
-            f"{model_dir}: the model goes on with a text; it neither fills masks nor classifies nor translates"
+            f"{model_dir}: the model goes on with a text; it neither fills masks nor classifies nor translates;"
+            " use wordorder generate"
         )
     if task.translates:
         if pairs is not None:
