@@ -99,7 +99,7 @@ def wider(file: str, best: str) -> str:
     assert found is not None, f"{file} has fewer than three seeds at width 128"
     ahead = "" if best in (found.best, *found.beside) else f"; `{found.best}` is best there"
     of, count = repeats(results)
-    unsure = "" if beats_control(results, found) else ", not significant"
+    unsure = "" if best in found.above_control else ", not significant"
     return f"; width 128: {reached(results, replace(found, best=best), 1)} ({count} {of}s{unsure}){ahead}"
 
 

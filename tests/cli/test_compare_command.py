@@ -65,7 +65,7 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
     (tmp_path / "results.json").write_text(text, encoding="utf-8")
     monkeypatch.setattr("wordorder.comparison.compare", lambda *_, **__: tmp_path / "results.json")
     lines = run("arms.toml").stdout.splitlines()
-    assert lines[1].split() == ["Model", "token", "perplexity", "none", "Parameters", "Time", "per", "run"]
+    assert lines[1].split() == ["Model", "token", "perplexity", "none", "Parameters", "Training", "time"]
     (row,) = [line for line in lines if line.startswith(f"{name} ")]
     assert row.removeprefix(name).split()[:5] == ["5.16", "±", "0.16", "−65.4%*", "109,844"]
     lowest = "t5 has the lowest mean masked-token perplexity, 4.42"
