@@ -68,10 +68,18 @@ def wait_for(found, seconds=90):
         time.sleep(0.05)
 
 
-def in_the_middle(folder, count=1):
-    """Whether so many runs have a checkpoint and are not finished."""
-    begun = {path.parent for path in folder.glob("*/seed-*/checkpoint-*/manifest.json")}
-    return sum(not (run / "metrics.json").exists() for run in begun) >= count
+def has_checkpoints(folder, count=1):
+    """Whether there are so many checkpoints."""
+    return len(list(folder.glob("*/seed-*/checkpoint-*/manifest.json"))) >= count
+
+
+def in_the_middle(folder, count, steps):
+    """Whether so many runs have a checkpoint of the first half of their steps, and are not finished."""
+    begun = {}
+    for path in folder.glob("*/seed-*/checkpoint-*/manifest.json"):
+        run, step = path.parents[1], int(path.parent.name.removeprefix("checkpoint-"))
+        begun[run] = max(step, begun.get(run, 0))
+    return sum(step <= steps / 2 and not (run / "metrics.json").exists() for run, step in begun.items()) >= count
 
 
 def lose_second(cluster):
@@ -85,12 +93,15 @@ def lose_second(cluster):
 
 
 def test_a_lost_machine_changes_no_result(make_recipe, cluster, tmp_path):
-    longer = ("training.max_steps=240", "training.save_steps=20", "training.eval_steps=20", "training.use_cpu=true")
-    recipe = make_recipe(*longer, arms=SIX, seeds=[0, 1], workers=2)
+    # a run must not end before its machine is gone
+    longer = ("training.max_steps=480", "training.save_steps=20", "training.eval_steps=20", "training.use_cpu=true")
+    recipe = make_recipe(
+        *longer, arms={name: SIX[name] for name in ("none", "rope", "tupe-r")}, seeds=[0, 1], workers=2
+    )
     expected = compare(recipe, output_dir=tmp_path / "local", progress=False)
 
     def lose():
-        wait_for(lambda: in_the_middle(tmp_path / "ray", 2))
+        wait_for(lambda: in_the_middle(tmp_path / "ray", 2, steps=480))
         lose_second(cluster)
 
     thread = threading.Thread(target=lose)
@@ -119,7 +130,7 @@ def test_a_comparison_goes_on_after_its_driver_ended(make_recipe, cluster, tmp_p
     place = tmp_path / "ray"
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "small.toml"), str(place), cluster.address, *LONG]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: in_the_middle(place))
+    wait_for(lambda: has_checkpoints(place))
     driver.send_signal(which)
     said = driver.communicate(timeout=60)[1]
     if which != signal.SIGKILL:
@@ -160,7 +171,7 @@ def test_a_run_whose_machine_was_told_to_end_is_begun_again(make_recipe, cluster
     told = []
 
     def tell():
-        wait_for(lambda: in_the_middle(tmp_path / "ray"))
+        wait_for(lambda: has_checkpoints(tmp_path / "ray"))
         for process in psutil.process_iter(["cmdline"]):
             if process.info["cmdline"] and process.info["cmdline"][0].startswith("ray::_train"):
                 process.send_signal(signal.SIGTERM)  # as `ray stop` and a scheduler that takes a machine away
@@ -179,7 +190,7 @@ def test_a_lost_machine_loses_nothing_that_is_in_a_store(make_recipe, cluster, t
     bucket = tmp_path / "bucket"
 
     def lose():
-        wait_for(lambda: in_the_middle(bucket, 2))
+        wait_for(lambda: has_checkpoints(bucket, 2))
         lose_second(cluster)
 
     thread = threading.Thread(target=lose)
