@@ -42,12 +42,10 @@ def check_positive(**values: float) -> None:
             raise ValueError(f"{name} must be positive{' and finite' if value > 0 else ''}, got {value}")
 
 
-def check_sines(base: float, **channels: int) -> None:
+def check_sines(base: float, name: str, channels: int) -> None:
     """Raise ValueError where channels cannot hold pairs of sine and cosine, or wavelengths do not grow."""
-    for name, value in channels.items():
-        if value <= 0 or value % 2:
-            remedy = " (width / heads); change one of these" if name == "head_dim" else ""
-            raise ValueError(f"{name} must be positive and even, got {value}{remedy}")
+    if channels <= 0 or channels % 2:
+        raise ValueError(f"{name} must be positive and even, got {channels}")
     if not 1 < base < math.inf:
         raise ValueError(f"base must be greater than 1{' and finite' if base > 1 else ''}, got {base}")
 

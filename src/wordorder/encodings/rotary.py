@@ -38,7 +38,7 @@ class Rotary(OnQueriesAndKeys):
 
     def __init__(self, head_dim: int, *, base: float = 10_000.0) -> None:
         super().__init__()
-        check_sines(base, head_dim=head_dim)
+        check_sines(base, "head_dim (width / heads)", head_dim)
         self.head_dim, self.base = head_dim, base
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:

@@ -38,7 +38,7 @@ class Sandwich(OnDistance):
     def __init__(self, heads: int, *, dimensions: int = 128, base: float = 10_000.0) -> None:
         super().__init__()
         check_positive(heads=heads)
-        check_sines(base, dimensions=dimensions)
+        check_sines(base, "dimensions", dimensions)
         self.heads, self.dimensions, self.base = heads, dimensions, base
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -37,7 +37,7 @@ class Sinusoidal(OnEmbeddings):
 
     def __init__(self, width: int, *, base: float = 10_000.0, embedding_scale: float | None = None) -> None:
         super().__init__()
-        check_sines(base, width=width)
+        check_sines(base, "width", width)
         self.width, self.base = width, base
         self.embedding_scale: float = math.sqrt(width) if embedding_scale is None else embedding_scale
         check_positive(embedding_scale=self.embedding_scale)

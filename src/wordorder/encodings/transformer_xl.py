@@ -93,7 +93,7 @@ class TransformerXL(OnScoresByContent):
         base: float = 10_000.0,
     ) -> None:
         super().__init__()
-        check_sines(base, width=width)
+        check_sines(base, "width", width)
         check_positive(heads=heads, head_dim=head_dim, layers=layers)
         check_choice("sides", sides, Sides)
         if clamp is not None and clamp <= 0:
