@@ -1,0 +1,1 @@
+"""What a recording of a commit holds; `evidence/record.py` runs it."""
