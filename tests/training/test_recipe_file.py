@@ -4,7 +4,7 @@ import pytest
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe
-from wordorder.training.recipe.recipe import read_tables
+from wordorder.training.recipe.packaged import copy_recipe, find_recipe, read_tables
 
 ARMS = """
 [data]
@@ -65,6 +65,18 @@ def test_a_list_of_arms_replaces_the_list(write):
     assert compare.seeds == (0, 1)
 
 
+def test_a_recipe_of_the_package_is_a_base_by_its_name_unless_a_file_of_that_name_lies_beside(write, tmp_path):
+    path = write("other.toml", 'base = "demo"\n[training]\nmax_steps = 7\n')
+    recipe = read_recipe(path)
+    demo = read_recipe(find_recipe("demo"))
+    assert (recipe.training["max_steps"], demo.training["max_steps"]) == (7, 550)
+    assert (recipe.data, recipe.model, recipe.compare) == (demo.data, demo.model, demo.compare)
+    assert copy_recipe(path, tmp_path / "copies" / "mine.toml") == [tmp_path / "copies" / "mine.toml"]
+    assert read_recipe(tmp_path / "copies" / "mine.toml").to_dict()["data"] == recipe.to_dict()["data"]
+    write("demo", ARMS)
+    assert [arm.name for arm in read_recipe(path).compare.arms] == ["one", "two"]
+
+
 def test_the_resolved_recipe_stands_alone(write, tmp_path):
     recipe = read_recipe(write("other.toml", 'base = "arms.toml"\n[data]\nlength = 8\n'))
     assert 'base = "' not in recipe.to_toml()
@@ -81,9 +93,11 @@ def test_a_recipe_without_base_is_its_own_tables(write, tmp_path):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("base = 3", r"base: must be the name of another recipe's file, got 3"),
-        ("base = ' '", r"base: must be the name of another recipe's file"),
-        ('base = "nowhere.toml"', r"base: there is no file .*nowhere\.toml; the name is relative"),
+        ("base = 3", r"base: must be another recipe's file, or the name of a packaged one, got 3"),
+        ("base = ' '", r"base: must be another recipe's file"),
+        ('base = "nowhere.toml"', r"base: there is no file .*nowhere\.toml, .*; the name of a file is relative"),
+        ('base = "demmo"', r"no recipe of the package is called 'demmo'; did you mean demo, .*demo_long"),
+        ('base = "demo_long"', r"base: .*demo_long\.toml has a base itself"),
         ('base = "."', r"base: there is no file"),
         ('base = "second.toml"', r"base: .*second\.toml has a base itself"),
         ('base = "broken.toml"', r"broken\.toml: is not valid TOML"),

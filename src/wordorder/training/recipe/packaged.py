@@ -1,36 +1,38 @@
-"""Find the recipes that come with the package by name."""
+"""Find a recipe by its path or by the name that the package gives it, and read its sections."""
 
 import difflib
 import re
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.limits import read_toml
-from wordorder.training.recipe.recipe import BASE, read_tables
+from wordorder.limits import one_line, read_toml
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 """The folder of the package with the recipes."""
 
 ENDING = ".toml"
 
+BASE = "base"
+"""The one name of a recipe outside its sections: `base = "other.toml"`, relative to the recipe's own folder, or
+`base = "demo"`, a recipe of the package."""
+
 
 def packaged_recipes() -> dict[str, Path]:
-    """Return the recipes that come with the package: name, such as `demo` or `decision/n_back` -> file."""
-    files = sorted(FOLDER.rglob(f"*{ENDING}"), key=lambda path: (len(path.relative_to(FOLDER).parts), path))
-    return {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in files}
+    """Return the recipes that come with the package: name, such as `demo` -> file."""
+    return {path.stem: path for path in sorted(FOLDER.glob(f"*{ENDING}"))}
 
 
 def find_recipe(given: str | Path) -> Path:
     """Return the file of a recipe: an existing path, or the name of one of the package; BadInput if it is neither.
 
     Names are read in any letter case, with hyphens for underscores, and with the ending or without.
-    `recipes/demo.toml`, as earlier versions were told, is `demo`.
     """
     path, known = Path(given), packaged_recipes()
     if path.exists() and not path.is_dir():
         return path
-    name = path.as_posix().lower().replace("-", "_").removesuffix(ENDING).removeprefix("recipes/")
+    name = path.as_posix().lower().replace("-", "_").removesuffix(ENDING)
     if name in known:  # also beside a folder of that name, such as that of the comparison
         return known[name]
     if path.is_dir():
@@ -40,6 +42,68 @@ def find_recipe(given: str | Path) -> Path:
         raise BadInput(f"{given}: no such file; `wordorder recipes` lists the recipes that come with the package")
     meant = f"did you mean {', '.join(near)}? " if near else ""
     raise BadInput(f"{given}: no file and no recipe of the package; {meant}`wordorder recipes` lists them")
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """Read a recipe's sections, and lay them over those of its base if it has one.
+
+    Each value that the recipe gives takes the place of the base's value of that name; a table within a section
+    (encoding_options) and the list of arms are such values, taken whole. What the recipe leaves out stays as in the
+    base, so that several data sets share arms which are written once. A base has no base of its own: two files say
+    everything. The run folder's recipe.toml holds the result, without `base`.
+
+    Raises:
+        BadInput: one of the files cannot be read or is no TOML, or `base` names no recipe that may be one.
+    """
+    sections = _read_toml(path)
+    if BASE not in sections:
+        return sections
+    base_path = _base_file(path, sections.pop(BASE))
+    tables = _read_toml(base_path)
+    if BASE in tables:
+        raise BadInput(f"{path}: base: {base_path} has a base itself; name a recipe that stands alone")
+    for section, values in sections.items():
+        under: Any = tables.get(section)
+        both_tables = isinstance(under, dict) and isinstance(values, dict)
+        tables[section] = {**cast("dict[str, Any]", under), **values} if both_tables else values
+    return tables
+
+
+def _base_file(path: Path, name: Any) -> Path:
+    """Return the file that a recipe names as its base: one beside it comes before a recipe of the package."""
+    if not isinstance(name, str) or not name.strip():
+        raise BadInput(f"{path}: base: must be another recipe's file, or the name of a packaged one, got {name!r}")
+    base_path, recipes = path.parent / name, packaged_recipes()
+    if base_path.is_file():
+        return base_path
+    if name in recipes:
+        return recipes[name]
+    near = difflib.get_close_matches(Path(name).stem.lower(), recipes, n=5, cutoff=0.5)
+    meant = f"did you mean {', '.join(near)}? " if near else ""
+    raise BadInput(
+        f"{path}: base: there is no file {base_path}, and no recipe of the package is called {name!r}; {meant}"
+        "the name of a file is relative to the recipe's own folder"
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return read_toml(path)
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path}: is a folder; name the recipe's TOML file") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
+    except ValueError as error:
+        remedy = (
+            ""
+            if path.suffix == ".toml"
+            else f"; if it is your data, write wordorder init --data {quote(str(path))} --task TASK"
+        )
+        raise BadInput(f"{path}: is not valid TOML: {one_line(error)}{remedy}") from None
 
 
 def summary_of(name: str) -> dict[str, Any]:
@@ -73,7 +137,8 @@ def copy_recipe(recipe: Path, target: Path | None) -> list[Path]:
     if target.suffix != ENDING:
         raise BadInput(f"{target}: a recipe's name ends in {ENDING}; write {target}{ENDING}")
     copies = {target: recipe}
-    if base := read_toml(recipe).get(BASE):
+    base = read_toml(recipe).get(BASE)
+    if base and (recipe.parent / base).is_file():  # one of the package is found from everywhere
         beside = target.parent / base
         if beside == target:
             raise BadInput(f"{target}: is the name of the recipe's base, which is copied beside it; choose another")

@@ -5,13 +5,12 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.limits import one_line, read_toml
 from wordorder.section import Section, unknown_name
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
+from wordorder.training.recipe.packaged import read_tables
 from wordorder.training.recipe.pretrained import ARM, SEED, place
 from wordorder.training.recipe.sections import check_run
 from wordorder.training.recipe.sources import SOURCES
@@ -19,10 +18,6 @@ from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_k
 
 if typing.TYPE_CHECKING:
     from wordorder.data import DataConfig, TokenizerConfig
-
-
-BASE = "base"
-"""The one name of a recipe outside its sections: `base = "other.toml"`, relative to the recipe's own folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +115,7 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe, without reading data or building a model.
 
     A relative `data.source` that is not found from the working directory is looked up in the folder that the
-    environment variable WORDORDER_DATA names. A recipe with `base = "other.toml"` is laid over that one: `read_tables`.
+    environment variable WORDORDER_DATA names. A recipe with a `base` is laid over that one: `read_tables`.
 
     Args:
         path: the TOML file.
@@ -161,56 +156,6 @@ def check_overrides(recipe: Recipe, overrides: Sequence[str]) -> None:
             )
     if faults:
         raise BadInput(faults)
-
-
-def read_tables(path: Path) -> dict[str, Any]:
-    """Read a recipe's sections, and lay them over those of its base if it has one.
-
-    Each value that the recipe gives takes the place of the base's value of that name; a table within a section
-    (encoding_options) and the list of arms are such values, taken whole. What the recipe leaves out stays as in the
-    base, so that several data sets share arms which are written once. A base has no base of its own: two files say
-    everything. The run folder's recipe.toml holds the result, without `base`.
-
-    Raises:
-        BadInput: one of the files cannot be read or is no TOML, or `base` names no file that may be one.
-    """
-    own = _read_toml(path)
-    if BASE not in own:
-        return own
-    name = own.pop(BASE)
-    if not isinstance(name, str) or not name.strip():
-        raise BadInput(f"{path}: base: must be the name of another recipe's file, got {name!r}")
-    base_path = path.parent / name
-    if not base_path.is_file():
-        raise BadInput(f"{path}: base: there is no file {base_path}; the name is relative to the recipe's own folder")
-    tables = _read_toml(base_path)
-    if BASE in tables:
-        raise BadInput(f"{path}: base: {base_path} has a base itself; name a recipe that stands alone")
-    for section, values in own.items():
-        under: Any = tables.get(section)
-        both_tables = isinstance(under, dict) and isinstance(values, dict)
-        tables[section] = {**cast("dict[str, Any]", under), **values} if both_tables else values
-    return tables
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return read_toml(path)
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path}: is a folder; name the recipe's TOML file") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
-    except ValueError as error:
-        remedy = (
-            ""
-            if path.suffix == ".toml"
-            else f"; if it is your data, write wordorder init --data {quote(str(path))} --task TASK"
-        )
-        raise BadInput(f"{path}: is not valid TOML: {one_line(error)}{remedy}") from None
 
 
 def _changed(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
