@@ -69,30 +69,30 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/memory_step.py --json benchmarks/results/memory-step.json
 	$(BIN)/python benchmarks/t5_attention.py --json benchmarks/results/transformers.json
 	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/transformers.json
-	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/streaming.json
+	$(BIN)/python evidence/publish/publish_demo.py benchmarks/results/encodings.json
+	$(BIN)/python evidence/publish/publish_demo.py benchmarks/results/attention.json
+	$(BIN)/python evidence/publish/publish_demo.py benchmarks/results/transformers.json
+	$(BIN)/python evidence/publish/publish_demo.py benchmarks/results/streaming.json
 	$(MAKE) --no-print-directory pages
 
 evidence: $(READY)  ## train the comparisons that the pages show and that have no results yet; hours
-	$(BIN)/python benchmarks/evidence.py
+	$(BIN)/python evidence/train.py
 	$(MAKE) --no-print-directory pages
 
 # No .venv is made: a machine with a GPU may have no network, and its own torch is the one that fits it.
 gpu:  ## everything that needs a GPU, in at most ten minutes: tests, speed, tuning; DRY=1 tries the script on the CPU
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(OUT),--out $(OUT))
 
-pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from benchmarks/results
-	$(BIN)/python benchmarks/publish_commands.py
-	$(BIN)/python benchmarks/publish_performance.py
-	$(BIN)/python benchmarks/publish_backends.py
-	$(BIN)/python benchmarks/publish_choice.py
-	$(BIN)/python benchmarks/publish_decision.py
-	$(BIN)/python benchmarks/publish_rates.py
-	$(BIN)/python benchmarks/publish_scales.py
-	$(BIN)/python benchmarks/publish_readme.py
-	$(BIN)/python benchmarks/publish_tutorials.py
+pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from the committed results
+	$(BIN)/python evidence/publish/publish_commands.py
+	$(BIN)/python evidence/publish/publish_performance.py
+	$(BIN)/python evidence/publish/publish_backends.py
+	$(BIN)/python evidence/publish/publish_choice.py
+	$(BIN)/python evidence/publish/publish_decision.py
+	$(BIN)/python evidence/publish/publish_rates.py
+	$(BIN)/python evidence/publish/publish_scales.py
+	$(BIN)/python evidence/publish/publish_readme.py
+	$(BIN)/python evidence/publish/publish_tutorials.py
 
 soak: $(READY)  ## kill two small trainings a hundred times each and resume them to the bit; about 10 minutes
 	@mkdir -p build
@@ -103,7 +103,7 @@ fuzz: $(READY)  ## 10,000 spoilt inputs for everything that reads a file; about 
 
 clean:  ## remove what was built, keep .venv and runs
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples benchmarks evidence tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove .venv too
 	rm -rf .venv

@@ -23,8 +23,12 @@ from pathlib import Path, PurePosixPath
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
-SDIST = ("src", "tests", "docs", "benchmarks", "tools", "examples", "requirements")
+SDIST = ("src", "tests", "docs", "benchmarks", "evidence", "tools", "examples", "requirements")
 FILES = ("Makefile", "mkdocs.yml", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "CITATION.cff")
+MOST_BYTES = 800_000
+"""Largest wheel."""
+RECIPES = {"demo", "demo_long", "masked_lm", "causal_lm", "classification", "translation", "memory", "pretraining"}
+"""Recipes in the wheel: those that users start from. What reproduces a paper or a page is in evidence/."""
 
 PLAIN_TORCH = """
 import importlib.util, sys
@@ -81,7 +85,9 @@ def check_contents(sdist: Path, wheel: Path) -> Message:
     expected = {path.relative_to(ROOT / "src").as_posix() for path in sources}
     assert packed == expected, f"the wheel differs from src: {sorted(packed ^ expected)}"
     assert "wordorder/py.typed" in packed, "the wheel has no py.typed"
-    assert any(re.fullmatch(r"wordorder/recipes/.*\.toml", name) for name in packed), "the wheel has no recipes"
+    recipes = {name.removeprefix("wordorder/recipes/") for name in packed if name.startswith("wordorder/recipes/")}
+    assert recipes == {f"{name}.toml" for name in RECIPES}, f"the wheel has the recipes {sorted(recipes)}"
+    assert wheel.stat().st_size <= MOST_BYTES, f"the wheel has {wheel.stat().st_size:,} bytes"
     assert not [name for name in packed if PurePosixPath(name).name.startswith("test_")], "the wheel has tests"
 
     with tarfile.open(sdist) as archive:

@@ -36,7 +36,8 @@ from wordorder.tasks.catalog import forms_of
 from wordorder.training.recipe.schema import recipe_schema
 
 DOCS = Path(__file__).resolve().parent
-RESULTS = DOCS.parent / "benchmarks" / "results"
+RESULTS = DOCS.parent / "evidence" / "results"
+SPEED = DOCS.parent / "benchmarks" / "results"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 MARKER = re.compile(r"^<!-- (facts|measured|scores|catalogue|recipe): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
 USES = {
@@ -356,7 +357,7 @@ def navigation(nav: list[Any]) -> list[Any]:
 
 def steps_of_training() -> dict[str, Any]:
     """Read the committed times of a training step, by network and encoding."""
-    return json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))
+    return json.loads((SPEED / "encodings.json").read_text(encoding="utf-8"))
 
 
 def _wanted(file: str, arm: ArmResult, names: list[str]) -> bool:

@@ -3,7 +3,7 @@
 Scores are drawn, tasks by arms by runs, and aggregated by the package. No network is trained. One thread, some ten
 minutes:
 
-    OMP_NUM_THREADS=1 python benchmarks/aggregates.py --json benchmarks/results/aggregates.json
+    OMP_NUM_THREADS=1 python evidence/aggregates.py --json evidence/results/aggregates.json
 
 ``coverage``: arms differ by the task (standard deviation 0.7, in units of the noise); how often the 95% interval holds
 the true mean rank of the first of four arms, with n - 1 of n runs drawn (``used``) and with n (``all``, the paper's

@@ -4,7 +4,7 @@ Sets of scores are drawn, arms by seeds, and judged by what `wordorder compare` 
 through `compare_arms` itself as results files, and both must agree. No network is trained (false_positives_trained.py
 does that). One thread, some five minutes:
 
-    OMP_NUM_THREADS=1 python benchmarks/false_positives.py --json benchmarks/results/false_positives.json
+    OMP_NUM_THREADS=1 python evidence/false_positives.py --json evidence/results/false_positives.json
 
 Sections: ``level``: the share of sets in which any arm is called different from one that it is equal to, by kind of
 noise. ``power``: the share in which the best arm is claimed to be ahead of the others. ``coverage``: how often an

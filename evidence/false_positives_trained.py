@@ -7,8 +7,8 @@ weights and the batches. All are scored by the perplexity of the same held-out t
 
 The texts are drawn from a Markov chain over 12 tokens whose next token depends on the last two.
 
-    OMP_NUM_THREADS=1 python benchmarks/false_positives_trained.py \
-        --json benchmarks/results/false_positives_trained.json
+    OMP_NUM_THREADS=1 python evidence/false_positives_trained.py \
+        --json evidence/results/false_positives_trained.json
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Run the comparisons that the pages show, one after the other, and put their results on the pages.
 
-    python benchmarks/evidence.py                 # those without committed results
-    python benchmarks/evidence.py --list          # all, with the date of their results
-    python benchmarks/evidence.py demo tupe-64x2  # these, with or without results
+    python evidence/train.py                 # those without committed results
+    python evidence/train.py --list          # all, with the date of their results
+    python evidence/train.py demo tupe-64x2  # these, with or without results
 
 They take hours on two cores. Runs are in runs/NAME, where a killed comparison goes on. WORDORDER_DATA names the folder
 of the text sets that are not part of the package. `make pages` then writes the tables that join several comparisons.
@@ -15,8 +15,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from publish_demo import RESULTS, ROOT
-
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "evidence" / "results"
+RECIPES = "evidence/recipes"
 RUNS = ROOT / "runs"
 WIDER = {"model.hidden_size": 128, "training.learning_rate": 2e-3}
 TASKS = ("n_back", "even_pairs", "reverse", "questions", "masked_letters", "causal_letters")
@@ -29,6 +30,7 @@ class Evidence:
 
     name: str
     recipe: str
+    """A packaged recipe's name, or a file below the root of the repository."""
     settings: "dict[str, object] | None" = None
     """Key of the recipe -> value in its place."""
     options: tuple[str, ...] = ()
@@ -58,33 +60,45 @@ class Evidence:
         if self.wider is not None:
             recipe = f"{self.folder}/{self.recipe}.toml"  # the recipe's name is that of the comparison
             options = ["--width", "128", "--seeds", "3", "--out", recipe]
-            found.append([sys.executable, "benchmarks/wider.py", str(RESULTS / f"{self.wider}.json"), *options])
+            found.append([sys.executable, "evidence/wider.py", str(RESULTS / f"{self.wider}.json"), *options])
         changes = [word for key, value in (self.settings or {}).items() for word in ("--set", f"{key}={value}")]
         trained = self.folder / "runs" if self.wider else self.folder
         found.append([sys.executable, "-m", "wordorder", "compare", recipe, *changes, "--output-dir", str(trained)])
-        found.append([sys.executable, "benchmarks/publish_demo.py", str(trained), "--name", self.name, *self.options])
+        publish = [sys.executable, "evidence/publish/publish_demo.py", str(trained)]
+        found.append([*publish, "--name", self.name, *self.options])
         return found
 
 
+TUPE = f"{RECIPES}/tupe_scales.toml"
 SHORT = {"training.max_steps": 550, "training.eval_steps": 0.2, "training.save_steps": 0.2}
 SST2 = {"data.source": "sst2-sentences", "training.num_train_epochs": 5}
+PACKAGED = {
+    "demo": "demo",
+    "demo-long": "demo_long",
+    "translation": "translation",
+    "compare-mlm": "masked_lm",
+    "compare-clm": "causal_lm",
+    "compare-classification": "classification",
+    "compare-memory": "memory",
+}
+"""Results -> recipe of the package that is run as it is."""
 PLAIN = (
-    *("demo", "demo_long", "order_binding", "translation", "compare_mlm", "compare_clm", "compare_classification"),
-    *("compare_translation", "compare_documents", "compare_memory", "memory_wikitext", "memory_brackets"),
+    *("order_binding", "compare_translation", "compare_documents", "memory_wikitext", "memory_brackets"),
     *("memory_instruction", "memory_letters", "parametrisation", "complex_order_rates"),
 )
-"""Recipes that are run as they are, and whose results have their names."""
+"""Recipes of evidence/ that are run as they are, and whose results have their names."""
 ALL = (
-    *(Evidence(name=recipe.replace("_", "-"), recipe=recipe) for recipe in PLAIN),
+    *(Evidence(name=name, recipe=recipe) for name, recipe in PACKAGED.items()),
+    *(Evidence(name=recipe.replace("_", "-"), recipe=f"{RECIPES}/{recipe}.toml") for recipe in PLAIN),
     Evidence(name="demo-early", recipe="demo_long", settings=SHORT),
-    Evidence(name="rates", recipe="demo_rates", options=("--trials",)),
+    Evidence(name="rates", recipe=f"{RECIPES}/demo_rates.toml", options=("--trials",)),
     Evidence(name="pretraining", recipe="pretraining", options=("--baseline", "bert-a")),
-    *(Evidence(name=f"decision/{task}_64", recipe=f"decision/{task}") for task in TASKS),
+    *(Evidence(name=f"decision/{task}_64", recipe=f"{RECIPES}/decision/{task}.toml") for task in TASKS),
     *(Evidence(name=f"decision/{task}_128", recipe=task, wider=f"decision/{task}_64") for task in TASKS),
-    Evidence(name="tupe-64x2", recipe="tupe_scales"),
-    Evidence(name="tupe-128x2", recipe="tupe_scales", settings=WIDER),
-    Evidence(name="tupe-128x4", recipe="tupe_scales", settings={**WIDER, "model.num_hidden_layers": 4}),
-    Evidence(name="complex-order-rates-sst2", recipe="complex_order_rates", settings=SST2),
+    Evidence(name="tupe-64x2", recipe=TUPE),
+    Evidence(name="tupe-128x2", recipe=TUPE, settings=WIDER),
+    Evidence(name="tupe-128x4", recipe=TUPE, settings={**WIDER, "model.num_hidden_layers": 4}),
+    Evidence(name="complex-order-rates-sst2", recipe=f"{RECIPES}/complex_order_rates.toml", settings=SST2),
 )
 
 

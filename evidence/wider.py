@@ -1,6 +1,6 @@
 """Write the recipe of a finished comparison at another width, with the learning rates that its tuning chose.
 
-    python benchmarks/wider.py benchmarks/results/decision/n_back_64.json --width 128 --seeds 3 --out n_back_128.toml
+    python evidence/wider.py evidence/results/decision/n_back_64.json --width 128 --seeds 3 --out n_back_128.toml
     wordorder compare n_back_128.toml
 
 Rates are scaled by the inverse of the width (as in muP's rule for hidden weights, https://arxiv.org/abs/2203.03466), so

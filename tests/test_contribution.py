@@ -147,7 +147,7 @@ def checked(folder: Path, chosen: str, checks: list[str]) -> str:
 
 @pytest.mark.slow
 def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path):
-    copied(tmp_path, "docs", "benchmarks")
+    copied(tmp_path, "docs", "benchmarks", "evidence")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     for name, text in NEW.items():
         (tmp_path / name).write_text(text.lstrip(), encoding="utf-8")

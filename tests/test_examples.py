@@ -195,6 +195,7 @@ def test_the_benchmark_of_streaming_counts_what_is_held(tmp_path: Path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of other libraries
 def test_the_benchmark_of_attention_writes_what_the_pages_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "evidence" / "publish"))
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     # by name: attention is also the name of a folder of the package
     benchmark, publish_demo, timing = (
@@ -232,7 +233,7 @@ def test_extra_memory_is_what_a_call_allocates():
 
 
 def test_pace_is_that_of_the_library(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "evidence" / "publish"))
     publish = importlib.import_module("publish_demo")
     curves = {
         ("slow", 0): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.4]],

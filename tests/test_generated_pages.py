@@ -18,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    """A script of benchmarks/ by its name, as a module."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    """A script of evidence/ by its name, as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "evidence"))
+    monkeypatch.syspath_prepend(str(ROOT / "evidence" / "publish"))
 
     def load(name: str) -> ModuleType:
         return importlib.import_module(name)
@@ -33,12 +34,12 @@ def page(name: str) -> str:
 
 def test_the_command_reference_is_that_of_the_command_line(script):
     publish = script("publish_commands")
-    assert publish.put(page("command-line.md")) == page("command-line.md"), "run benchmarks/publish_commands.py"
+    assert publish.put(page("command-line.md")) == page("command-line.md"), "run publish_commands.py"
 
 
 def test_the_table_of_the_list_is_what_the_catalogues_say(script):
     publish = script("publish_commands")
-    assert publish.FILE.read_text(encoding="utf-8") == publish.listing(), "run benchmarks/publish_commands.py"
+    assert publish.FILE.read_text(encoding="utf-8") == publish.listing(), "run publish_commands.py"
 
 
 def test_the_reference_names_every_command_and_what_its_help_shows(script):
@@ -64,7 +65,7 @@ def test_the_reference_names_every_command_and_what_its_help_shows(script):
 
 def test_the_figures_of_a_comparison_are_drawn_from_its_json_where_a_page_shows_them(script, tmp_path, monkeypatch):
     publish = script("publish_demo")
-    results = json.loads((ROOT / "benchmarks/results/demo.json").read_text(encoding="utf-8"))
+    results = json.loads((ROOT / "evidence/results/demo.json").read_text(encoding="utf-8"))
     (tmp_path / "docs" / "figures").mkdir(parents=True)
     (tmp_path / "page.md").write_text("![Curves](figures/demo_learning_curves.png)")
     monkeypatch.setattr(publish, "ROOT", tmp_path)
@@ -91,7 +92,7 @@ def test_a_command_without_an_example_is_refused(script):
 
 def test_the_performance_page_and_its_figures_are_those_of_the_committed_results(script):
     publish = script("publish_performance")
-    assert publish.page_of(page("performance.md")) == page("performance.md"), "run benchmarks/publish_performance.py"
+    assert publish.page_of(page("performance.md")) == page("performance.md"), "run publish_performance.py"
     made = publish.figures()
     assert {path.name for path in (ROOT / "docs" / "figures").glob("performance_*.svg")} == set(made)
     for name, chart in made.items():
@@ -108,7 +109,7 @@ def test_the_figure_of_attention_by_distance_is_that_of_the_committed_results(sc
 
 def test_the_page_of_backends_is_that_of_the_committed_results(script):
     publish = script("publish_backends")
-    assert publish.page_of(page("backends.md")) == page("backends.md"), "run benchmarks/publish_backends.py"
+    assert publish.page_of(page("backends.md")) == page("backends.md"), "run publish_backends.py"
 
 
 def test_the_page_of_backends_says_that_no_gpu_has_run_until_one_has(script, tmp_path):
@@ -216,20 +217,20 @@ def test_names_at_the_ends_of_lines_do_not_overlap(script):
 
 def test_the_decision_page_is_that_of_the_committed_results(script):
     publish = script("publish_choice")
-    assert publish.page_of(page("choose.md")) == page("choose.md"), "run benchmarks/publish_choice.py"
+    assert publish.page_of(page("choose.md")) == page("choose.md"), "run publish_choice.py"
     assert "\n<!-- catalogue: costs -->\n" in page("choose.md")
 
 
 def test_the_table_over_several_tasks_is_that_of_the_committed_results(script):
     publish = script("publish_decision")
     for name, text in publish.pages().items():
-        assert text == page(name), "run benchmarks/publish_decision.py"
+        assert text == page(name), "run publish_decision.py"
         assert "<!-- ranks-table -->" in text or "<!-- cells-table -->" in text
 
 
 def test_the_table_of_the_frequencies_rates_is_that_of_the_committed_results(script):
     publish = script("publish_rates")
-    assert publish.page_of(page("classification.md")) == page("classification.md"), "run benchmarks/publish_rates.py"
+    assert publish.page_of(page("classification.md")) == page("classification.md"), "run publish_rates.py"
     assert publish.table() in page("classification.md")
 
 
@@ -341,7 +342,7 @@ def test_a_finished_comparison_at_another_width_keeps_its_rates_by_the_width(scr
     from wordorder.training import read_recipe
     from wordorder.training.recipe.toml_text import to_toml
 
-    file = ROOT / "benchmarks" / "results" / "decision" / "n_back_64.json"
+    file = ROOT / "evidence" / "results" / "decision" / "n_back_64.json"
     results = parse_results(json.loads(file.read_text(encoding="utf-8")))
     (tmp_path / "wide.toml").write_text(to_toml(script("wider").wider(results, 128, 3)), encoding="utf-8")
     recipe = read_recipe(tmp_path / "wide.toml")
@@ -369,31 +370,33 @@ def with_curves(steps: dict[str, list[int]]):
     return {**found, "baseline": "slow"}
 
 
-def test_every_published_comparison_can_be_run_again_by_its_name(script):
-    from wordorder.training.recipe.packaged import packaged_recipes
+def test_every_published_comparison_can_be_run_again_by_its_name(script, monkeypatch):
+    from wordorder.training.recipe.packaged import find_recipe
 
-    known = {entry.name: entry for entry in script("evidence").ALL}
+    monkeypatch.chdir(ROOT)
+    known = {entry.name: entry for entry in script("train").ALL}
     results = script("publish_demo").RESULTS
     files = {
         str(p.relative_to(results).with_suffix("")): json.loads(p.read_text("utf-8")) for p in results.rglob("*.json")
     }
     assert {name for name, file in files.items() if isinstance(file, dict) and "planned" in file} <= known.keys()
     for entry in known.values():
-        recipe = f"decision/{entry.recipe}" if entry.wider else entry.recipe
-        assert recipe in packaged_recipes(), entry.name
+        recipe = f"evidence/recipes/decision/{entry.recipe}.toml" if entry.wider else entry.recipe
+        assert find_recipe(recipe).is_file(), entry.name
         assert entry.wider is None or entry.wider in known
 
 
 def test_a_comparison_that_takes_its_rates_from_missing_results_is_one_line(script, tmp_path, monkeypatch):
-    evidence = script("evidence")
+    train = script("train")
     for name in ("ROOT", "RUNS", "RESULTS"):
-        monkeypatch.setattr(evidence, name, tmp_path)
+        monkeypatch.setattr(train, name, tmp_path)
     run = []
-    monkeypatch.setattr(evidence.subprocess, "run", lambda command, **_: run.append(command[1]))
-    monkeypatch.setattr("sys.argv", ["evidence.py", "decision/reverse_128"])
+    monkeypatch.setattr(train.subprocess, "run", lambda command, **_: run.append(command[1]))
+    monkeypatch.setattr("sys.argv", ["train.py", "decision/reverse_128"])
     with pytest.raises(SystemExit, match=r"takes its learning rates from decision/reverse_64, which is missing"):
-        evidence.main()
+        train.main()
     assert not run
-    monkeypatch.setattr("sys.argv", ["evidence.py", "decision/reverse_128", "decision/reverse_64"])
-    evidence.main()
-    assert run == ["-m", "benchmarks/publish_demo.py", "benchmarks/wider.py", "-m", "benchmarks/publish_demo.py"]
+    monkeypatch.setattr("sys.argv", ["train.py", "decision/reverse_128", "decision/reverse_64"])
+    train.main()
+    publish = "evidence/publish/publish_demo.py"
+    assert run == ["-m", publish, "evidence/wider.py", "-m", publish]

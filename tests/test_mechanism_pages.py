@@ -19,7 +19,8 @@ from wordorder.encodings import CATALOG, options_of
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FIGURES = DOCS / "figures" / "mechanisms"
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = ROOT / "evidence" / "results"
+SPEED = ROOT / "benchmarks" / "results"
 HEADINGS = ("Cost and options", "Measured results", "Differences from the paper")
 
 
@@ -67,7 +68,7 @@ def test_the_navigation_has_every_page_once_and_mechanisms_by_place(made: Module
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; it comes with the extra docs")
     nav = made.navigation(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     found = list(entries(nav))
-    there = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"log.md"}
+    there = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert sorted(page for page, _ in found) == sorted(there)
     by_hand = {page for page, _ in entries(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])}
     for page, section in found:
@@ -106,7 +107,7 @@ def test_a_page_has_an_equation_its_figures_and_its_sections(page: Path):
 
 
 def test_facts_and_measurements_are_those_of_the_code_and_the_results(made: ModuleType):
-    step = json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))["networks"]["decoder"]["alibi"]
+    step = json.loads((SPEED / "encodings.json").read_text(encoding="utf-8"))["networks"]["decoder"]["alibi"]
     compared = json.loads((RESULTS / "compare-clm.json").read_text(encoding="utf-8"))["summary"]
     score = next(entry["perplexity"]["mean"] for entry in compared if entry["arm"] == "alibi")
     page = as_built(made, "mechanisms/alibi.md")

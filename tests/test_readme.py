@@ -55,11 +55,11 @@ def test_every_command_and_make_target_that_is_named_exists():
 
 
 def test_the_table_the_picture_and_the_badges_are_those_of_the_committed_files(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "evidence" / "publish"))
     publish = importlib.import_module("publish_readme")
-    assert publish.page_of(README) == README, "run benchmarks/publish_readme.py"
+    assert publish.page_of(README) == README, "run publish_readme.py"
     for name, text in publish.files().items():
-        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run benchmarks/publish_readme.py"
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run publish_readme.py"
 
 
 def test_links_are_absolute_so_that_they_work_on_the_package_index_too():
@@ -92,8 +92,8 @@ def test_links_into_the_project_lead_to_what_is_there():
     ],
 )
 def test_tables_are_those_of_the_committed_results(page: str, script: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # as if it had been run from there
-    spec = importlib.util.spec_from_file_location(script, ROOT / "benchmarks" / f"{script}.py")
+    monkeypatch.syspath_prepend(ROOT / "evidence" / "publish")  # as if it had been run from there
+    spec = importlib.util.spec_from_file_location(script, ROOT / "evidence" / "publish" / f"{script}.py")
     assert spec is not None
     assert spec.loader is not None
     publish = importlib.util.module_from_spec(spec)
@@ -102,5 +102,5 @@ def test_tables_are_those_of_the_committed_results(page: str, script: str, monke
     names = [name for name in re.findall(r"<!-- ([a-z-]+)-table -->", text) if name != "cells"]  # of publish_decision
     assert names
     for name in names:
-        results = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        results = json.loads((ROOT / "evidence" / "results" / f"{name}.json").read_text(encoding="utf-8"))
         assert publish.put(text, name, publish.table_of(results)) == text

@@ -23,7 +23,7 @@ PAGES = [
 @pytest.fixture
 def tutorials(monkeypatch: pytest.MonkeyPatch):
     """The script that runs pages."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "evidence" / "publish"))
     return importlib.import_module("publish_tutorials")
 
 
@@ -66,7 +66,7 @@ def test_a_tutorial_prints_what_it_shows(name: str, tutorials, tmp_path: Path, m
     for figure, svg in tutorials.figures(page).items():
         drawn, committed = map(labels, (svg, figure.read_text(encoding="utf-8")))
         assert drawn
-        assert drawn == committed, "run benchmarks/publish_tutorials.py"
+        assert drawn == committed, "run publish_tutorials.py"
 
 
 def test_a_tutorial_takes_at_most_fifteen_minutes_to_read():

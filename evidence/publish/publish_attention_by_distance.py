@@ -1,10 +1,10 @@
 """Put what `wordorder inspect` found in the models of `memory_letters` into docs/memory.md: a table and a figure.
 
-    wordorder compare memory_letters
-    python benchmarks/publish_attention_by_distance.py runs/memory_letters
+    wordorder compare evidence/recipes/memory_letters.toml
+    python evidence/publish/publish_attention_by_distance.py runs/memory_letters
 
 watches the models with a memory read the beginning of the test part, writes
-`benchmarks/results/attention-by-distance.json`, the table between its markers and `docs/figures/memory_attention.svg`.
+`evidence/results/attention-by-distance.json`, the table between its markers and `docs/figures/memory_attention.svg`.
 A test holds page and figure to the committed JSON.
 """
 

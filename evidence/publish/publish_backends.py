@@ -2,7 +2,7 @@
 
     python -m tools.kernels --json benchmarks/results/kernels.json    # needs Triton, and no GPU
     make gpu                                                          # needs a GPU; writes gpu-*.json beside it
-    python benchmarks/publish_backends.py
+    python evidence/publish/publish_backends.py
 
 Where no GPU has run, the page says so.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from publish_demo import RESULTS, ROOT, put
+from publish_demo import ROOT, SPEED, put
 
 PAGE = ROOT / "docs" / "backends.md"
 STEPS = ("tests", "attention", "tuning", "training")
@@ -109,7 +109,7 @@ def training_of(results: dict[str, Any]) -> str:
 SECTIONS = {"tests": tests_of, "attention": attention_of, "training": training_of}
 
 
-def gpu_results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+def gpu_results(folder: Path = SPEED) -> dict[str, dict[str, Any]]:
     """Return the JSON of every step that has one."""
     files = {step: folder / f"gpu-{step}.json" for step in STEPS}
     return {step: json.loads(file.read_text(encoding="utf-8")) for step, file in files.items() if file.is_file()}
@@ -117,7 +117,7 @@ def gpu_results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 def page_of(text: str) -> str:
     """Return the page with both parts as the files have them."""
-    kernels = json.loads((RESULTS / "kernels.json").read_text(encoding="utf-8"))
+    kernels = json.loads((SPEED / "kernels.json").read_text(encoding="utf-8"))
     return put(put(text, "kernels", kernels_table(kernels)), "gpu", gpu_section(gpu_results()))
 
 

@@ -1,6 +1,6 @@
 """Write the tables of docs/choose.md from committed results.
 
-    python benchmarks/publish_choice.py
+    python evidence/publish/publish_choice.py
 
 The prose of the page stays; what is between its markers is made anew, by the rules in `choice_rules.py`.
 """
@@ -22,7 +22,7 @@ from choice_rules import (
     listed,
     standing_of,
 )
-from publish_demo import RESULTS, ROOT, put
+from publish_demo import RESULTS, ROOT, SPEED, put
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import significant
@@ -69,7 +69,7 @@ def results_of(name: str) -> Results:
 
 def time_of(encoding: str, network: str = "encoder") -> float | None:
     """Return the median time of a training step over that without positions, where it was measured."""
-    networks: dict[str, dict[str, Any]] = json.loads((RESULTS / "encodings.json").read_text("utf-8"))["networks"]
+    networks: dict[str, dict[str, Any]] = json.loads((SPEED / "encodings.json").read_text("utf-8"))["networks"]
     row = networks[network].get(encoding)
     return None if row is None else row["ratio"]
 

@@ -1,14 +1,14 @@
 """Put measured classification results beside the paper's into the docs: nothing in those tables is typed by hand.
 
-    wordorder compare complex_order_classification
-    wordorder compare complex_order_sst2
-    wordorder compare complex_order_mr
-    wordorder compare complex_order_ablation
-    python benchmarks/publish_classification.py runs/complex_order_*
+    wordorder compare evidence/recipes/complex_order_classification.toml
+    wordorder compare evidence/recipes/complex_order_sst2.toml
+    wordorder compare evidence/recipes/complex_order_mr.toml
+    wordorder compare evidence/recipes/complex_order_ablation.toml
+    python evidence/publish/publish_classification.py runs/complex_order_*
 
-writes `benchmarks/results/classification.json` (of each comparison what the tables need, and every row), the tables and
+writes `evidence/results/classification.json` (of each comparison what the tables need, and every row), the tables and
 the figure of docs/classification.md between their markers. The paper's numbers are those of
-`benchmarks/results/complex_order_paper.json`. Folders that are not named keep what was published of them. A test holds
+`evidence/results/complex_order_paper.json`. Folders that are not named keep what was published of them. A test holds
 the docs to the committed JSON.
 """
 
@@ -24,9 +24,9 @@ from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Results, parse_results
 from wordorder.comparison.statistics.summary import repeats
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "classification.json"
-PAPER = ROOT / "benchmarks" / "results" / "complex_order_paper.json"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "evidence" / "results" / "classification.json"
+PAPER = ROOT / "evidence" / "results" / "complex_order_paper.json"
 PAGE = ROOT / "docs" / "classification.md"
 FIGURE = ROOT / "docs" / "figures" / "classification_costs.png"
 

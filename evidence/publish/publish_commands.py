@@ -1,6 +1,6 @@
 """Write the reference of every command into docs/command-line.md from what typer is told about it.
 
-    python benchmarks/publish_commands.py
+    python evidence/publish/publish_commands.py
 
 The prose of the page stays; what stands between `<!-- commands -->` and `<!-- /commands -->` is made anew from the
 signatures and docstrings that `wordorder COMMAND --help` shows too. A test holds the page to them. Only public names of
@@ -20,7 +20,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from wordorder.cli.app import app
 from wordorder.cli.catalogue.entries import FILE, computed
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 SHARED = {
     "RECIPE": "A recipe's file, or one of `wordorder recipes`, such as demo.",
     "MODEL_DIR": "A folder with a model and its tokenizer.",

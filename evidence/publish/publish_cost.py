@@ -1,9 +1,9 @@
 """Put what `wordorder cost` counts for the schemes of complex-order into docs/cost.md: no number there is typed.
 
-    python benchmarks/publish_cost.py
+    python evidence/publish/publish_cost.py
 
-counts the arms of the recipe complex_order_cost, writes `benchmarks/results/cost.json` and the table between its
-markers. A test holds the page to the committed JSON.
+counts the arms of evidence/recipes/complex_order_cost.toml, writes `evidence/results/cost.json` and the table between
+its markers. A test holds the page to the committed JSON.
 """
 
 import json
@@ -22,9 +22,8 @@ def counted() -> dict[str, Any]:
     from wordorder.comparison.costs import cost_of
     from wordorder.comparison.fairness.arms import resolve_arms
     from wordorder.training import read_recipe
-    from wordorder.training.recipe.packaged import find_recipe
 
-    recipe = read_recipe(find_recipe(RECIPE))
+    recipe = read_recipe(ROOT / "evidence" / "recipes" / f"{RECIPE}.toml")
     arms = [{"arm": arm.name, **cost_of(arm.recipe)} for arm in resolve_arms(recipe)]
     settings = {"length": recipe.data.length, "batch": recipe.training["per_device_train_batch_size"]}
     return {"recipe": RECIPE, "arms": arms, **settings, "torch": torch.__version__}
@@ -46,7 +45,7 @@ def table_of(results: dict[str, Any]) -> str:
     lines += [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in models.items()]
     return "\n".join(lines) + (
         f"\n\n1.00 is {first['flops_per_token'] / 1e6:.1f} MFLOP per token, forward and backward, at"
-        f" {results['length']} tokens (`benchmarks/results/cost.json`)."
+        f" {results['length']} tokens (`evidence/results/cost.json`)."
     )
 
 

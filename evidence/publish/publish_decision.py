@@ -1,9 +1,9 @@
 """Put the decision table, several tasks at two widths, into docs/choose.md and docs/comparisons.md.
 
-    python benchmarks/evidence.py decision/n_back_64 decision/n_back_128    # and the other tasks
-    python benchmarks/publish_decision.py
+    python evidence/train.py decision/n_back_64 decision/n_back_128    # and the other tasks
+    python evidence/publish/publish_decision.py
 
-`wordorder aggregate benchmarks/results/decision/*.json --group-by model.hidden_size` prints the same numbers.
+`wordorder aggregate evidence/results/decision/*.json --group-by model.hidden_size` prints the same numbers.
 """
 
 from publish_demo import RESULTS, ROOT, put

@@ -1,17 +1,16 @@
 """Put the demo's measured results into the README and the docs: nothing in those tables is typed by hand.
 
     wordorder compare demo
-    python benchmarks/publish_demo.py runs/demo
+    python evidence/publish/publish_demo.py runs/demo
 
-writes `benchmarks/results/demo.json` (results.json without the maps, which make it large), the table in README.md and
+writes `evidence/results/demo.json` (results.json without the maps, which make it large), the table in README.md and
 docs/results.md between their markers, and the figures that docs/results.md shows. A test holds README.md and the docs
-to the committed JSON. `python benchmarks/publish_demo.py benchmarks/results/NAME.json` writes the pages anew from a
-committed file:
+to the committed JSON. With a committed file in place of a folder the pages are written anew from it:
 
-    python benchmarks/publish_demo.py benchmarks/results/demo.json        # table and figures again, from the JSON
-    python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
+    python evidence/publish/publish_demo.py evidence/results/demo.json        # table and figures again, from the JSON
+    python evidence/publish/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
 
-`evidence.py` lists the other comparisons, and trains and publishes them.
+`evidence/train.py` lists the other comparisons, and trains and publishes them.
 """
 
 import argparse
@@ -37,8 +36,9 @@ from wordorder.comparison.results_file import ArmResult, Results, Summary, parse
 from wordorder.comparison.statistics.curves import mean_end, steps_to_loss
 from wordorder.comparison.statistics.summary import repeats
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "evidence" / "results"
+SPEED = ROOT / "benchmarks" / "results"
 DOCS = (
     "results.md",
     "comparisons.md",
@@ -51,8 +51,8 @@ PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 LONGER = "longer texts"
 """Column that `short_table` adds: the perplexity on the longest texts of the probe over that at the training length."""
 SHOWN = {
-    "compare_mlm": ("quality", "outcome", "flops_per_token", LONGER),
-    "compare_clm": ("quality", LONGER),
+    "masked_lm": ("quality", "outcome", "flops_per_token", LONGER),
+    "causal_lm": ("quality", LONGER),
     "compare_translation": ("quality", "outcome", "bleu"),
     "compare_documents": ("quality", "outcome", "flops_per_token"),
     "memory_brackets": ("quality", "outcome", "flops_per_token", "learning_rate"),
@@ -63,7 +63,10 @@ SHOWN = {
     "pretraining": ("quality",),
     "translation": ("quality", "perplexity", "parameters"),
 }
-"""Name of a comparison -> keys of the columns that its page shows; of other comparisons all are shown."""
+"""Name of a recipe -> keys of the columns that its page shows; of other recipes all are shown."""
+
+RECORDED = {"compare_mlm": "masked_lm", "compare_clm": "causal_lm"}
+"""Name in committed results -> name of the recipe today, where they differ."""
 
 
 def table_of(results: dict[str, Any]) -> str:
@@ -73,8 +76,9 @@ def table_of(results: dict[str, Any]) -> str:
     found = parse_results(results)
     if found.name == "demo_long":
         return late_table(read_results(RESULTS / "demo-early.json"), found)
-    if found.name in SHOWN:
-        return short_table(found, SHOWN[found.name], results.get("pace", {}).get("baseline"))
+    recipe = RECORDED.get(found.name, found.name)
+    if recipe in SHOWN:
+        return short_table(found, SHOWN[recipe], results.get("pace", {}).get("baseline"))
     machine = found.environment
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
     return f"{markdown_table(found).strip()}\n\n{where}"

@@ -1,12 +1,12 @@
 """Put what `wordorder inspect` found in models of `demo_long` after 550 steps into docs/inspect.md.
 
-    python benchmarks/evidence.py demo-early
+    python evidence/train.py demo-early
     for arm in tupe-a tupe-r; do for seed in 0 1 2; do
         wordorder inspect runs/demo-early/$arm/seed-$seed/model --data sotu
     done; done
-    python benchmarks/publish_inspect.py runs/demo-early/tupe-[ar]/seed-*
+    python evidence/publish/publish_inspect.py runs/demo-early/tupe-[ar]/seed-*
 
-writes `benchmarks/results/inspect.json` (the shares and losses without the profiles, which make it large) and the
+writes `evidence/results/inspect.json` (the shares and losses without the profiles, which make it large) and the
 table between its markers. A test holds the page to the committed JSON.
 """
 

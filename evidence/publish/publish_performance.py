@@ -1,7 +1,7 @@
 """Write the figures, headlines and tables of docs/performance.md from what the benchmarks measured.
 
     make bench                                   # writes benchmarks/results/*.json and the tables of the page
-    python benchmarks/publish_performance.py     # the figures, the headlines, and once more all tables
+    python evidence/publish/publish_performance.py     # the figures, the headlines, and once more all tables
 
 Nothing on that page is typed by hand; a test holds page and figures to the committed JSON.
 """
@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from charts import lines, ratios
-from publish_demo import RESULTS, ROOT, put
+from publish_demo import ROOT, SPEED, put
 from speed_tables import speed_table
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -91,7 +91,7 @@ HEADLINES = (
 
 def results_of(name: str) -> dict[str, Any]:
     """Return one committed file."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((SPEED / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def headlines() -> str:

@@ -1,7 +1,7 @@
 """Put the study of the learning rate of complex-order's frequencies into docs/classification.md.
 
-python benchmarks/evidence.py complex-order-rates complex-order-rates-sst2
-python benchmarks/publish_rates.py
+python evidence/train.py complex-order-rates complex-order-rates-sst2
+python evidence/publish/publish_rates.py
 """
 
 from statistics import fmean

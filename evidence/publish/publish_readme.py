@@ -1,6 +1,6 @@
 """Write the table, the picture and the badges of README.md from committed results and pyproject.toml.
 
-    python benchmarks/publish_readme.py
+    python evidence/publish/publish_readme.py
 
 The picture is drawn twice, for light and dark pages. A test holds the README and the files to what this makes.
 """

@@ -1,7 +1,7 @@
 """Put the share of BERT's training steps that TUPE needs, at several sizes, into docs/tupe.md.
 
-    python benchmarks/evidence.py tupe-64x2 tupe-128x2 tupe-128x4
-    python benchmarks/publish_scales.py
+    python evidence/train.py tupe-64x2 tupe-128x2 tupe-128x4
+    python evidence/publish/publish_scales.py
 
 The table has the sizes of which there are results.
 """

@@ -1,10 +1,10 @@
 """Put the numbers of seeds that tests need, and what the simulations measured, into docs/statistics.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/false_positives.py --json benchmarks/results/false_positives.json
-    OMP_NUM_THREADS=1 python benchmarks/false_positives_trained.py \\
-        --json benchmarks/results/false_positives_trained.json
-    OMP_NUM_THREADS=1 python benchmarks/aggregates.py --json benchmarks/results/aggregates.json
-    python benchmarks/publish_statistics.py
+    OMP_NUM_THREADS=1 python evidence/false_positives.py --json evidence/results/false_positives.json
+    OMP_NUM_THREADS=1 python evidence/false_positives_trained.py \\
+        --json evidence/results/false_positives_trained.json
+    OMP_NUM_THREADS=1 python evidence/aggregates.py --json evidence/results/aggregates.json
+    python evidence/publish/publish_statistics.py
 
 The seeds come from the package's own rule. A test holds the page to it and to the committed JSON.
 """

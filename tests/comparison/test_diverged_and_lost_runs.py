@@ -15,7 +15,7 @@ from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.results_file import parse_results, read_results
 from wordorder.tasks.metrics import LARGEST_LOSS
 
-DEMO = Path(__file__).parents[2] / "benchmarks" / "results" / "demo.json"
+DEMO = Path(__file__).parents[2] / "evidence" / "results" / "demo.json"
 
 
 def made(scores, *, key="perplexity", baseline=None, statistic="mean"):

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from comparison_example import example_results
 
-from wordorder.training.recipe.packaged import find_recipe
-
 ROOT = Path(__file__).resolve().parents[2]
+RECIPES = ROOT / "evidence" / "recipes"
 
 
 @pytest.fixture(scope="module")
 def publish():
-    path = ROOT / "benchmarks" / "publish_classification.py"
+    path = ROOT / "evidence" / "publish" / "publish_classification.py"
     spec = importlib.util.spec_from_file_location("publish_classification", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -86,12 +85,12 @@ def test_the_ablation_has_the_papers_accuracy(publish, paper):
 
 
 def test_every_arm_of_the_recipes_has_its_row_in_the_papers_table(publish, paper):
-    arms = tomllib.loads(find_recipe("complex_order_classification").read_text())["compare"]["arms"]
+    arms = tomllib.loads((RECIPES / "complex_order_classification.toml").read_text())["compare"]["arms"]
     beyond = {"transformer+rope", "transformer+t5", "transformer+tupe-r"}
     assert {arm["name"] for arm in arms} - beyond == set(paper["arms"])
     assert sorted(paper["arms"].values()) == sorted(paper["rows"])
     assert all(len(row) == len(paper["columns"]) for row in paper["rows"].values())
-    ablation = tomllib.loads(find_recipe("complex_order_ablation").read_text())["compare"]["arms"]
+    ablation = tomllib.loads((RECIPES / "complex_order_ablation.toml").read_text())["compare"]["arms"]
     names = {arm["name"] for arm in ablation}
     assert set(paper["ablation"]["rows"]) | {"complex-order+shared", "initial-phases+shared"} == names
     for arm in {arm["name"] for arm in arms}:

@@ -1,7 +1,8 @@
-"""The recipes of the package pass every check, and say what TUPE's paper says."""
+"""The recipes of the package and of evidence/ pass every check, and say what TUPE's paper says."""
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,11 @@ from wordorder.training import read_recipe
 from wordorder.training.recipe.packaged import packaged_recipes
 from wordorder.training.recipe.sources import SOURCES
 
-RECIPES = packaged_recipes()
-GLUE = {name: RECIPES[f"fine_tuning/{name}"] for name in ("cola", "mrpc", "rte", "sst2", "stsb")}
+ROOT = Path(__file__).resolve().parents[2]
+EVIDENCE = ROOT / "evidence" / "recipes"
+RECIPES = packaged_recipes() | {str(path.relative_to(ROOT)): path for path in sorted(EVIDENCE.rglob("*.toml"))}
+"""What a command names -> file."""
+GLUE = {name: EVIDENCE / "fine_tuning" / f"{name}.toml" for name in ("cola", "mrpc", "rte", "sst2", "stsb")}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,7 @@ def test_a_recipe_passes_every_check_and_says_how_it_is_run(name, place, monkeyp
 
 
 def test_bert_base_has_the_papers_hyper_parameters(place, monkeypatch):
-    path = RECIPES["bert_base"]
+    path = EVIDENCE / "bert_base.toml"
     recipe = read(path, place, monkeypatch)
     model, training, data = recipe.model, recipe.training, recipe.data
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")

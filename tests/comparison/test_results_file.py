@@ -12,7 +12,7 @@ from wordorder.comparison import read_results
 from wordorder.comparison.results_file import SCHEMA, Results, Row, parse_results
 from wordorder.errors import BadInput
 
-COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+COMMITTED = Path(__file__).resolve().parents[2] / "evidence" / "results"
 
 
 def committed():

@@ -1,14 +1,15 @@
 """Runs on generated tasks: the thesis of the complex-order paper, and what is done with a model afterwards."""
 
+from pathlib import Path
+
 import pytest
 
 from wordorder.errors import BadInput
 from wordorder.inference import evaluate_model_dir
 from wordorder.inference.predict import answer
 from wordorder.training import read_recipe, run
-from wordorder.training.recipe.packaged import find_recipe
 
-RECIPE = find_recipe("order_binding")
+RECIPE = Path(__file__).resolve().parents[2] / "evidence" / "recipes" / "order_binding.toml"
 SMALL = """
 [data]
 source = "task:{name}"

@@ -6,7 +6,9 @@ import pytest
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe
-from wordorder.training.recipe.packaged import FOLDER, find_recipe, packaged_recipes
+from wordorder.training.recipe.packaged import ENDING, FOLDER, find_recipe, packaged_recipes, summary_of
+
+EVIDENCE = Path(__file__).resolve().parents[2] / "evidence" / "recipes"
 
 
 @pytest.mark.parametrize(
@@ -15,9 +17,7 @@ from wordorder.training.recipe.packaged import FOLDER, find_recipe, packaged_rec
         ("demo", "demo"),
         ("demo.toml", "demo"),
         ("Demo-Long", "demo_long"),
-        ("decision/n-back", "decision/n_back"),
-        ("fine_tuning/CoLA.toml", "fine_tuning/cola"),
-        ("recipes/demo.toml", "demo"),
+        ("Masked-LM.toml", "masked_lm"),
     ],
 )
 def test_a_name_is_read_in_every_spelling(given, name, tmp_path, monkeypatch):
@@ -45,7 +45,7 @@ def test_a_folder_of_that_name_is_not_in_the_way(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("decision/n_bck", "no file and no recipe of the package; did you mean decision/n_back, "),
+        ("masked_ml", "no file and no recipe of the package; did you mean masked_lm? "),
         ("demos", "did you mean demo, "),
         ("nothing.toml", "nothing.toml: no such file; `wordorder recipes` lists"),
         ("qqq", "qqq: no file and no recipe of the package; `wordorder recipes` lists them"),
@@ -61,12 +61,20 @@ def test_an_unknown_name_says_which_ones_are_near_and_how_to_list_them(given, sa
 
 def test_the_run_folder_of_a_packaged_recipe_is_named_after_it():
     assert read_recipe(find_recipe("demo")).output_dir == Path("runs/demo")
-    assert read_recipe(find_recipe("decision/n_back")).output_dir == Path("runs/n_back")
+    assert read_recipe(find_recipe("masked-lm")).output_dir == Path("runs/masked_lm")
 
 
-@pytest.mark.parametrize("name", packaged_recipes())
-def test_the_first_line_describes_the_recipe(name):
-    first, second = packaged_recipes()[name].read_text(encoding="utf-8").splitlines()[:2]
+def test_the_package_has_eight_recipes_each_with_its_minutes():
+    assert list(packaged_recipes()) == [
+        *("causal_lm", "classification", "demo", "demo_long", "masked_lm", "memory", "pretraining", "translation")
+    ]
+    assert not [path for path in FOLDER.iterdir() if path.suffix != ENDING]
+    assert all(summary_of(name)["minutes"] for name in packaged_recipes())
+
+
+@pytest.mark.parametrize("path", [*packaged_recipes().values(), *EVIDENCE.rglob("*.toml")], ids=lambda path: path.stem)
+def test_the_first_line_describes_the_recipe(path):
+    first, second = path.read_text(encoding="utf-8").splitlines()[:2]
     assert first.startswith("# ")
     assert 20 < len(first) <= 92
     assert first[-1] in ".?"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ from wordorder.training.recipe.arguments import DEFAULTS
 from wordorder.training.recipe.packaged import packaged_recipes
 from wordorder.training.recipe.schema import recipe_schema
 
-RECIPES = sorted(packaged_recipes().values())
+EVIDENCE = Path(__file__).resolve().parents[2] / "evidence" / "recipes"
+RECIPES = [*packaged_recipes().values(), *sorted(EVIDENCE.rglob("*.toml"))]
 TYPES = {"string": str, "boolean": bool, "object": dict, "array": list}
 
 

@@ -110,7 +110,7 @@ def retrained_on_new_texts(one: Floats, other: Floats, sizes: Floats) -> Estimat
     that of the units' differences, less that of the interaction, which both hold; at least as large as the first and
     as the second alone. Degrees of freedom are Satterthwaite's. Units of unequal sizes are weighed by them, and
     their error is the jackknife's. The bootstrap of seeds and units (Sellam et al. 2022, "The MultiBERTs",
-    https://arxiv.org/abs/2106.16163) is too narrow with so few seeds: `benchmarks/false_positives.py` measures both.
+    https://arxiv.org/abs/2106.16163) is too narrow with so few seeds: `evidence/false_positives.py` measures both.
 
     Args:
         one: sums of a score by seed and unit, (seeds, units); more is better.

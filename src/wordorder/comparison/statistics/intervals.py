@@ -2,7 +2,7 @@
 
 The interval of a paired difference holds the values that the exact test of `exact_tests` does not reject. With so few
 pairs that no value can be rejected (five at 95%) Student's t stands in, which assumes normal differences and is wide.
-No bootstrap: over so few seeds its intervals are too narrow (`benchmarks/false_positives.py` measures the coverage of
+No bootstrap: over so few seeds its intervals are too narrow (`evidence/false_positives.py` measures the coverage of
 each).
 """
 
