@@ -1,7 +1,4 @@
-"""The public calls that a recording makes, as they were named at 8e4fa2c: `now.py` makes the same ones of today.
-
-Each function stands for one thing that a user of the package does; a rename changes `now.py` and nothing else.
-"""
+"""The public calls that a recording makes, as they are named today; `then.py` makes the same ones of 8e4fa2c."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +12,26 @@ ROOT = Path(__file__).resolve()
 """Replaced by the recorder: the checkout whose package is recorded."""
 
 BACKENDS = ("reference", "sdpa", "kept-tiles", "recomputed-tiles")
-RESULTS = ("benchmarks/results",)
+RESULTS = ("evidence/results",)
 """Folders of committed results of comparisons."""
+
+
+PACKAGED = {
+    "masked_lm": "compare_mlm",
+    "causal_lm": "compare_clm",
+    "classification": "compare_classification",
+    "memory": "compare_memory",
+}
+"""Recipes of the package that had another name at 8e4fa2c."""
 
 
 def recipes() -> dict[str, Path]:
     """Return the recipes of the repository by the names that they had at 8e4fa2c."""
-    folder = ROOT / "src" / "wordorder" / "recipes"
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
+    packaged, evidence = ROOT / "src" / "wordorder" / "recipes", ROOT / "evidence" / "recipes"
+    names = {PACKAGED.get(path.stem, path.stem): path for path in sorted(packaged.glob("*.toml"))}
+    return names | {
+        path.relative_to(evidence).with_suffix("").as_posix(): path for path in sorted(evidence.rglob("*.toml"))
+    }
 
 
 # --- networks -----------------------------------------------------------------------------------------------------
