@@ -62,7 +62,7 @@ again = transformers.AutoModelForMaskedLM.from_pretrained("saved")
 tokens = torch.randint(0, 100, (2, 9))
 assert torch.equal(model.eval()(tokens).logits, again.eval()(tokens).logits)
 """
-COMMANDS = (("--version",), ("recipes",), ("compare", "demo", "--dry-run"))
+COMMANDS = (("--version",), ("list", "recipes"), ("compare", "demo", "--dry-run"))
 
 
 def build(folder: Path) -> tuple[Path, Path]:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wordorder.cli.catalogue.entries import computed as catalogue
+from wordorder.cli.list import entries as catalogue
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.differences import by_welch, for_table, outcome_in_words, unit_of
 from wordorder.comparison.report.numbers import grouped, with_spread

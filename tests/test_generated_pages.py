@@ -37,11 +37,6 @@ def test_the_command_reference_is_that_of_the_command_line(script):
     assert publish.put(page("command-line.md")) == page("command-line.md"), "run publish_commands.py"
 
 
-def test_the_table_of_the_list_is_what_the_catalogues_say(script):
-    publish = script("publish_commands")
-    assert publish.FILE.read_text(encoding="utf-8") == publish.listing(), "run publish_commands.py"
-
-
 def test_the_reference_names_every_command_and_what_its_help_shows(script):
     from typer.testing import CliRunner
 
@@ -54,6 +49,7 @@ def test_the_reference_names_every_command_and_what_its_help_shows(script):
     for command in app.registered_commands:
         block = reference[reference.index(f"### {command.name}\n") :].split("\n### ")[0]
         told = CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "250"}).output
+        told = re.sub(r"-\n +", "-", told)  # names that are broken at the end of a line
         options = {name for name in re.findall(r"--[a-z-]+", told) if name != "--help"}
         rows = [row.split("`: ") for row in block.splitlines() if row.startswith("- `")]
         assert options - shared <= set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows)))

@@ -4,11 +4,10 @@
 
 The prose of the page stays; what stands between `<!-- commands -->` and `<!-- /commands -->` is made anew from the
 signatures and docstrings that `wordorder COMMAND --help` shows too. A test holds the page to them. Only public names of
-typer are read: its parsed commands change with every version. The table that `wordorder list` reads is written too.
+typer are read: its parsed commands change with every version.
 """
 
 import inspect
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +17,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from typer.models import ArgumentInfo, OptionInfo
 
 from wordorder.cli.app import app
-from wordorder.cli.catalogue.entries import FILE, computed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 SHARED = {
-    "RECIPE": "A recipe's file, or one of `wordorder recipes`, such as demo.",
+    "RECIPE": "A recipe's file, or one of `wordorder list recipes`, such as demo.",
     "MODEL_DIR": "A folder with a model and its tokenizer.",
     "--dry-run": "Check the recipe, print it resolved, and stop.",
     "--json": "Print the result as JSON on stdout, and nothing else there.",
@@ -58,7 +56,7 @@ def command_of(name: str, function: Callable[..., object]) -> str:
     """One command: usage, what it does, its example, and its arguments and options."""
     about, example, rest = described(function)
     arguments = [
-        row["name"] if row["default"] == "required" or row["name"].startswith("[") else f"[{row['name']}]"
+        (row["name"] if row["default"] == "required" else f"[{row['name']}]") + "..." * row["many"]
         for row in rows_of(function)
         if row["positional"]
     ]
@@ -74,18 +72,14 @@ def described(function: Callable[..., object]) -> tuple[str, str, list[str]]:
     """What a command does, its first example, and the other paragraphs of its help.
 
     Raises:
-        ValueError: the help has no paragraph `Example: **wordorder ...**`.
+        ValueError: the help has no paragraph "Example: `wordorder ...`".
     """
     paragraphs = [" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n")]
-    examples = [part for part in paragraphs if part.startswith("Example: **")]
+    examples = [part for part in paragraphs if part.startswith("Example: `")]
     if not examples:
-        raise ValueError(
-            f"the help of {function.__name__} has no example; add a paragraph 'Example: **wordorder ...**'"
-        )
+        raise ValueError(f"the help of {function.__name__} has no example; add a paragraph 'Example: `wordorder ...`'")
     rest = [part for part in paragraphs[1:] if part != examples[0]]
-    # In the terminal bold stands for code, because typer's markdown has no better.
-    as_code = [re.sub(r"\*\*(.+?)\*\*", r"`\1`", part) for part in rest]
-    return paragraphs[0], examples[0].removeprefix("Example: ").strip("*"), as_code
+    return paragraphs[0], examples[0].removeprefix("Example: ").strip("`"), rest
 
 
 def rows_of(function: Callable[..., object]) -> list[dict[str, Any]]:
@@ -103,6 +97,7 @@ def rows_of(function: Callable[..., object]) -> list[dict[str, Any]]:
             {
                 "name": info.metavar or name.upper() if positional else declared(name, kind, info),
                 "positional": positional,
+                "many": positional and list in map(get_origin, (kind, *get_args(kind))),
                 "type": type_of(kind, info),
                 "default": default_of(parameter.default, positional),
                 "help": info.help or "",
@@ -163,11 +158,5 @@ def put(page: str) -> str:
     return re.sub(pattern, lambda found: f"{found[1]}\n{reference()}\n\n{found[2]}", page, flags=re.DOTALL)
 
 
-def listing() -> str:
-    """Content of `wordorder list --json`, computed anew."""
-    return json.dumps(computed(), indent=1) + "\n"
-
-
 if __name__ == "__main__":
-    FILE.write_text(listing(), encoding="utf-8")
     PAGE.write_text(put(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,14 +1,12 @@
 """`wordorder list` shows the whole catalogue, for people and for machines."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
-from wordorder.cli.catalogue.entries import FILE, entries
+from wordorder.cli.list import entries
 from wordorder.data import TOKENIZER_KINDS
 from wordorder.encodings import CATALOG
 from wordorder.tasks import TASKS
@@ -84,16 +82,3 @@ def test_every_option_of_an_encoding_has_a_meaning():
         if option not in entry["meanings"]
     ]
     assert without == []
-
-
-def test_the_list_needs_no_torch_and_is_computed_where_the_catalogue_has_other_names(monkeypatch, tmp_path):
-    code = "import sys; from wordorder.cli.app import app; app(['list'], standalone_mode=False); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    shorter = json.loads(FILE.read_text(encoding="utf-8"))
-    up_to_date = [entry["name"] for entry in shorter["encodings"]] == list(CATALOG)  # not while one is being added
-    needed = {"rich"} if up_to_date else {"rich", "torch"}
-    assert {"rich", "torch"} & {*done.stdout.splitlines()[-1].split()} == needed
-    shorter["encodings"].pop()
-    (tmp_path / "names.json").write_text(json.dumps(shorter))
-    monkeypatch.setattr("wordorder.cli.catalogue.entries.FILE", tmp_path / "names.json")
-    assert [entry["name"] for entry in entries()["encodings"]] == list(CATALOG)

@@ -1,4 +1,4 @@
-"""`wordorder recipes`, its copies, and the number of seeds on the command line."""
+"""`wordorder list recipes`, copies by `wordorder init`, and the number of seeds on the command line."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def run(*words, code=0):
 
 
 def test_every_recipe_is_listed_with_task_minutes_and_one_line():
-    found = {own["name"]: own for own in json.loads(run("recipes", "--json"))}
+    found = {own["name"]: own for own in json.loads(run("list", "recipes", "--json"))}
     assert list(found) == list(packaged_recipes())
     assert {name: found[name]["minutes"] for name in ("demo", "pretraining", "demo_long")} == {
         "demo": 5,
@@ -33,30 +33,28 @@ def test_every_recipe_is_listed_with_task_minutes_and_one_line():
     }
     assert found["classification"]["task"] == "classification"
     assert found["demo_long"]["task"] == "masked-lm"
-    shown = run("recipes")
+    shown = run("list", "recipes")
     assert "demo (masked-lm, 5 min)\n    Compare four encodings on masked letters" in shown
     assert all(f"{name} ({own['task']}" in shown and own["about"] in shown for name, own in found.items())
 
 
 def test_a_copy_has_its_base_beside_it_and_is_a_recipe():
-    shown = run("recipes", "copy", "demo-long", "mine/long.toml")
+    shown = run("init", "demo-long", "--out", "mine/long.toml")
     assert Path("mine/long.toml").read_bytes() == find_recipe("demo_long").read_bytes()
     assert Path("mine/demo.toml").read_bytes() == find_recipe("demo").read_bytes()
     assert "Written: mine/long.toml\nWritten: mine/demo.toml\n" in shown
     assert "wordorder compare mine/long.toml --dry-run" in shown
-    assert "wordorder compare 'two words.toml' --dry-run" in run("recipes", "copy", "demo", "two words.toml")
+    assert "wordorder compare 'two words.toml' --dry-run" in run("init", "demo", "--out", "two words.toml")
     assert "max_steps = 6000" in run("compare", "mine/long.toml", "--dry-run")
 
 
 def test_a_copy_has_the_recipes_name_and_replaces_nothing():
-    run("recipes", "copy", "DEMO")
+    run("init", "DEMO")
     assert Path("demo.toml").read_bytes() == find_recipe("demo").read_bytes()
-    assert run("recipes", "copy", "demo", code=2) == (
-        "wordorder: demo.toml: exists and is not replaced; name another file\n"
-    )
-    assert "Written: demo_long.toml\nCheck" in run("recipes", "copy", "demo_long")  # its base is there already
+    assert run("init", "demo", code=2) == ("wordorder: demo.toml: exists and is not replaced; name another file\n")
+    assert "Written: demo_long.toml\nCheck" in run("init", "demo_long")  # its base is there already
     Path("demo.toml").write_text("# mine\n")
-    assert "demo.toml: exists" in run("recipes", "copy", "demo_long", "b.toml", code=2)
+    assert "demo.toml: exists" in run("init", "demo_long", "--out", "b.toml", code=2)
     assert not Path("b.toml").exists()
     assert Path("demo.toml").read_text() == "# mine\n"
 
@@ -64,14 +62,15 @@ def test_a_copy_has_the_recipes_name_and_replaces_nothing():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["copy"], "recipes copy: which one? write wordorder recipes copy NAME"),
-        (["copy", "dmeo"], "did you mean demo"),
-        (["copy", "demo", "mine"], "mine: a recipe's name ends in .toml; write mine.toml"),
-        (["copy", "demo_long", "demo.toml"], "demo.toml: is the name of the recipe's base"),
+        ([], "--data DATA --task TASK, or the name of a recipe"),
+        (["dmeo"], "did you mean demo"),
+        (["demo", "--data", "texts"], "demo: a copy takes --out alone"),
+        (["demo", "--out", "mine"], "mine: a recipe's name ends in .toml; write mine.toml"),
+        (["demo_long", "--out", "demo.toml"], "demo.toml: is the name of the recipe's base"),
     ],
 )
 def test_what_cannot_be_copied_is_one_error(words, said):
-    assert said in run("recipes", *words, code=2)
+    assert said in run("init", *words, code=2)
     assert not list(Path.cwd().iterdir())
 
 

@@ -514,7 +514,7 @@ def read_results(content: bytes, folder: Path) -> None:
 # The command line
 
 WORDS = [
-    "list", "train", "compare", "evaluate", "predict", "generate", "inspect", "cost", "convert", "data", "push",
+    "list", "train", "compare", "evaluate", "predict", "generate", "inspect", "cost", "convert", "data", "init",
     "tupe", "lamemo", "transformer-xl", "--json", "--dry-run", "--resume", "--set", "--from", "--help", "--debug",
     "--arm", "--output-dir", "--top-k", "--max-new-tokens", "--config", "--vocab", "--overwrite",
     "--length", "good.toml", "nowhere", "corpus.txt", ".", "..", "", "-", "--", "10", "1e9", "30m", "data.length=3",

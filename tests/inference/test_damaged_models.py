@@ -16,7 +16,6 @@ from wordorder.errors import BadInput
 from wordorder.inference import evaluate_model_dir
 from wordorder.inference.continuation import Continuation
 from wordorder.inference.predict import answer
-from wordorder.inference.push import push_model
 from wordorder.inspection import inspect_model_dir
 from wordorder.models import build_config, build_model
 from wordorder.training.checkpoints.weights import load_body
@@ -53,16 +52,12 @@ def change(folder, how):
     save_file(weights, path, metadata={"format": "pt"})
 
 
-def refused(folder, tmp_path, *named, also=()):
-    for name, use in {**uses(folder, tmp_path), **dict(also)}.items():
+def refused(folder, tmp_path, *named):
+    for name, use in uses(folder, tmp_path).items():
         with pytest.raises(BadInput) as error:
             use()
         for words in named:
             assert words in str(error.value), name
-
-
-def upload(folder):
-    return ("push", lambda: push_model(folder, "owner/name"))
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
@@ -76,7 +71,7 @@ def test_a_renamed_weight_is_missing(kind, tmp_path, request):
     folder = request.getfixturevalue(kind)
     lost = min(load_file(folder / "model.safetensors"))
     change(folder, lambda weights: {(f"{n}x" if n == lost else n): weight for n, weight in weights.items()})
-    refused(folder, tmp_path, "weights are missing from the file: ", lost, also=[upload(folder)])
+    refused(folder, tmp_path, "weights are missing from the file: ", lost)
 
 
 def test_all_renamed_are_missing(encoder, tmp_path):
@@ -87,7 +82,7 @@ def test_all_renamed_are_missing(encoder, tmp_path):
 def test_whole_numbers_are_no_weights(encoder, tmp_path):
     name = min(load_file(encoder / "model.safetensors"))
     change(encoder, lambda weights: {**weights, name: weights[name].to(torch.int64)})
-    refused(encoder, tmp_path, f"weights are not of a floating-point type: {name}", also=[upload(encoder)])
+    refused(encoder, tmp_path, f"weights are not of a floating-point type: {name}")
 
 
 def test_other_shapes_are_named(encoder, tmp_path):
@@ -100,7 +95,7 @@ def test_other_shapes_are_named(encoder, tmp_path):
 def test_weights_that_are_not_finite_are_named(encoder, tmp_path, value):
     name = min(load_file(encoder / "model.safetensors"))
     change(encoder, lambda weights: {**weights, name: weights[name].clone().index_fill_(0, torch.tensor(0), value)})
-    refused(encoder, tmp_path, f"weights are not finite: {name}", also=[upload(encoder)])
+    refused(encoder, tmp_path, f"weights are not finite: {name}")
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_a_folder_of_that_name_is_not_in_the_way(tmp_path, monkeypatch):
     [
         ("masked_ml", "no file and no recipe of the package; did you mean masked_lm? "),
         ("demos", "did you mean demo, "),
-        ("nothing.toml", "nothing.toml: no such file; `wordorder recipes` lists"),
-        ("qqq", "qqq: no file and no recipe of the package; `wordorder recipes` lists them"),
+        ("nothing.toml", "nothing.toml: no such file; `wordorder list recipes` lists"),
+        ("qqq", "qqq: no file and no recipe of the package; `wordorder list recipes` lists them"),
     ],
 )
 def test_an_unknown_name_says_which_ones_are_near_and_how_to_list_them(given, said):
@@ -56,7 +56,7 @@ def test_an_unknown_name_says_which_ones_are_near_and_how_to_list_them(given, sa
         find_recipe(given)
     (fault,) = error.value.faults
     assert said in fault
-    assert "`wordorder recipes` lists" in fault
+    assert "`wordorder list recipes` lists" in fault
 
 
 def test_the_run_folder_of_a_packaged_recipe_is_named_after_it():

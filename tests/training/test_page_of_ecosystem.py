@@ -1,6 +1,7 @@
 """docs/ecosystem.md: every block of Python runs on models that lie where the page says; its names are the code's."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 from saved_folder import save
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from wordorder.models import build_config, build_model, lora_targets
 from wordorder.training.recipe.arguments import FIXED, argument_names
@@ -73,3 +75,34 @@ def test_names_of_the_page_exist():
     links = re.findall(r"\]\(([\w-]+\.md)\)", PAGE)
     assert links
     assert all((ROOT / "docs" / link).exists() for link in links)
+
+
+def test_models_and_tokenizers_upload_what_from_pretrained_reads(tmp_path, monkeypatch):
+    import huggingface_hub
+    import transformers.utils.hub as hub
+
+    uploaded = []
+    monkeypatch.setattr(
+        hub, "create_and_tag_model_card", lambda repository, *rest, **more: huggingface_hub.ModelCard("# its card")
+    )
+    monkeypatch.setattr(
+        huggingface_hub.HfApi,
+        "create_repo",
+        lambda self, name, **more: huggingface_hub.RepoUrl(f"https://hf.co/{name}"),
+    )
+    monkeypatch.setattr(
+        huggingface_hub.HfApi,
+        "create_commit",
+        lambda self, operations, **more: uploaded.extend(file.path_in_repo for file in operations),
+    )
+    save(tmp_path / "model", "encoder", "masked-lm", encoding="tupe-r")
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "model").push_to_hub("me/my-model")
+    AutoTokenizer.from_pretrained(tmp_path / "model").push_to_hub("me/my-model")
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= {*uploaded}
+
+
+def test_the_folder_of_a_model_is_uploaded_by_a_command_that_exists():
+    (written,) = re.findall(r"^hf upload (\S+) (\S+) (--\w+)", PAGE, flags=re.MULTILINE)
+    command = [str(Path(sys.executable).with_name("hf")), "upload", "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert written[2] in told

@@ -1,12 +1,13 @@
-"""`wordorder recipe-schema`: the schema knows every name, and every recipe of the repository is valid by it."""
+"""`wordorder list schema`: the schema knows every name, and every recipe of the repository is valid by it."""
 
 import json
 import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from wordorder.cli.catalogue.recipes import recipe_schema as command
+from wordorder.cli.app import app
 from wordorder.limits import read_toml
 from wordorder.tasks import TASKS
 from wordorder.training import argument_names
@@ -86,6 +87,5 @@ def test_every_name_is_there_with_type_meaning_and_default():
     assert schema["model"]["properties"]["share_embeddings"]["description"].startswith("Of seq2seq. ")
 
 
-def test_the_command_prints_it(capsys):
-    command()
-    assert json.loads(capsys.readouterr().out) == recipe_schema()
+def test_the_command_prints_it():
+    assert json.loads(CliRunner().invoke(app, ["list", "schema"]).stdout) == recipe_schema()

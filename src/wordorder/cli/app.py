@@ -1,14 +1,10 @@
 """The list of commands."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from wordorder import __version__
-from wordorder.cli.catalogue.init import init
-from wordorder.cli.catalogue.list import list_names
-from wordorder.cli.catalogue.recipes import recipe_schema, recipes
 from wordorder.cli.compare import aggregate, compare
 from wordorder.cli.convert import convert
 from wordorder.cli.cost import cost
@@ -16,10 +12,10 @@ from wordorder.cli.data import data
 from wordorder.cli.evaluate import evaluate
 from wordorder.cli.faults import FaultReporter
 from wordorder.cli.generate import generate
-from wordorder.cli.help import WIDTH, Command
+from wordorder.cli.init import init
 from wordorder.cli.inspect import inspect
+from wordorder.cli.list import list_names
 from wordorder.cli.predict import predict
-from wordorder.cli.push import push
 from wordorder.cli.train import train
 
 app = typer.Typer(
@@ -28,7 +24,7 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
@@ -49,7 +45,7 @@ def options(
 ) -> None:
     """Train and compare positional encodings of Transformers on your own text.
 
-    Example: **wordorder compare demo**
+    Example: `wordorder compare demo`
 
     Exit codes: 0 done, 1 failed while running, 2 bad input, 3 stopped by a signal after saving.
     """
@@ -57,14 +53,21 @@ def options(
         typer.echo(context.get_help())
 
 
-COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Begin": {"list": list_names, "recipes": recipes, "init": init},
-    "Train and compare": {"data": data, "cost": cost, "train": train, "compare": compare, "aggregate": aggregate},
-    "Use a trained model": {"predict": predict, "generate": generate, "evaluate": evaluate, "inspect": inspect},
-    "Exchange": {"convert": convert, "push": push, "recipe-schema": recipe_schema},
+COMMANDS = {
+    "list": list_names,
+    "init": init,
+    "data": data,
+    "cost": cost,
+    "train": train,
+    "compare": compare,
+    "aggregate": aggregate,
+    "predict": predict,
+    "generate": generate,
+    "evaluate": evaluate,
+    "inspect": inspect,
+    "convert": convert,
 }
-"""Title -> name -> function, in the order of the help."""
+"""Name -> function, in the order of the help."""
 
-for title, commands in COMMANDS.items():
-    for name, function in commands.items():
-        app.command(name, cls=Command, rich_help_panel=title)(function)
+for name, function in COMMANDS.items():
+    app.command(name)(function)

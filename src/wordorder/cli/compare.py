@@ -66,13 +66,13 @@ def compare(
 
     All are trained on the same batches. A comparison that was stopped goes on where it stopped.
 
-    Example: **wordorder compare demo**
+    Example: `wordorder compare demo`
 
-    More seeds in the same folder: **wordorder compare demo --seeds 7**
+    More seeds in the same folder: `wordorder compare demo --seeds 7`
 
-    An encoding of your own beside them: **wordorder compare demo --arm my.py:MyEncoding**
+    An encoding of your own beside them: `wordorder compare demo --arm my.py:MyEncoding`
 
-    On a Ray cluster: **wordorder compare demo --engine ray --address auto**
+    On a Ray cluster: `wordorder compare demo --engine ray --address auto`
     """
     if not json and not dry_run:
         drop_lost_output()
@@ -108,7 +108,7 @@ def compare(
 
 def aggregate(
     results: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS...", help="Files results.json, or folders that hold them.")
+        list[Path], typer.Argument(metavar="RESULTS", help="Files results.json, or folders that hold them.")
     ],
     output_dir: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the table goes.")],
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the table.")] = None,
@@ -129,9 +129,9 @@ def aggregate(
     The comparisons have the same arms, each on a task of its own. The table has mean rank, interquartile mean and
     probability of improvement, with intervals over seeds and over tasks.
 
-    Example: **wordorder aggregate runs/letters runs/recall runs/parity --output-dir runs/decision**
+    Example: `wordorder aggregate runs/letters runs/recall runs/parity --output-dir runs/decision`
 
-    The same arms at two widths: **wordorder aggregate runs/* --group-by model.hidden_size --output-dir decision**
+    The same arms at two widths: `wordorder aggregate runs/* --group-by model.hidden_size --output-dir decision`
     """
     if not json:
         drop_lost_output()

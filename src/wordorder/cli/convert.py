@@ -48,9 +48,9 @@ def convert(
 ) -> None:
     """Convert a checkpoint of TUPE, Transformer-XL or LaMemo to Hugging Face format.
 
-    Example: **wordorder convert tupe tupe_ckp/model.pt tupe-r-base --dictionary dict.txt**
+    Example: `wordorder convert tupe tupe_ckp/model.pt tupe-r-base --dictionary dict.txt`
 
-    Example: **wordorder convert lamemo checkpoint_best.pt lamemo-wt103 --vocab words.txt**
+    Example: `wordorder convert lamemo checkpoint_best.pt lamemo-wt103 --vocab words.txt`
 
     Nothing in the file is imported or called, and what it names besides weights and settings is listed.
     """

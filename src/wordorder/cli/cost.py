@@ -39,10 +39,10 @@ def cost(
 ) -> None:
     """Count parameters, FLOPs and memory before training.
 
-    Example: **wordorder cost demo**
+    Example: `wordorder cost demo`
 
-    Memory of each of several GPUs, and time = FLOPs / (N x P x U): **wordorder cost demo --gpus 8 --sharding fsdp
-    --peak-tflops 989 --utilisation 0.4**
+    Memory of each of several GPUs, and time = FLOPs / (N x P x U): `wordorder cost bert_base
+    --set data.source=FOLDER --gpus 8 --sharding fsdp --peak-tflops 989 --utilisation 0.4`
 
     Arms are counted with the widths and segments that compare.match and compare.history give them.
 

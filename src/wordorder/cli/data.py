@@ -19,7 +19,7 @@ def data(
 ) -> None:
     """Show corpus statistics, duplicates and train/test leakage.
 
-    Example: **wordorder data demo**
+    Example: `wordorder data demo`
 
     Nothing is trained but the tokenizer. Texts are the same if their words are, whatever their case and punctuation.
     """

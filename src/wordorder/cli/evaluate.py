@@ -65,13 +65,13 @@ def evaluate(
 
     Gives the loss by token and the scores of its task. Texts are cut and split as in its own run.
 
-    Example: **wordorder evaluate runs/demo/tupe-r/seed-0/model sotu**
+    Example: `wordorder evaluate runs/demo/tupe-r/seed-0/model sotu`
 
-    A translation model is scored by loss and by BLEU: **wordorder evaluate MODEL_DIR test.en --target test.de --split
-    all**
+    A translation model is scored by loss and by BLEU: `wordorder evaluate MODEL_DIR test.en --target test.de --split
+    all`
 
-    A language model with a memory, once more without: **wordorder evaluate MODEL_DIR sotu --context sliding --stride
-    32**
+    A language model with a memory, once more without: `wordorder evaluate MODEL_DIR sotu --context sliding --stride
+    32`
     """
     from wordorder.inference import Context, evaluate_model_dir
 

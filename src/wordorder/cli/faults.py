@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from wordorder.cli.help import write_help
 from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped, install_command
 from wordorder.launch import first_to_fail
 from wordorder.limits import one_line
@@ -52,10 +51,6 @@ REMOVED = {
 
 class FaultReporter(TyperGroup):
     """A group of commands that turns every exception into one line per fault and an exit code."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, with the commands by what they are for."""
-        write_help(self, ctx, formatter)
 
     # The signature is that of the library's method, whose keywords differ between its versions.
     def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:

@@ -53,7 +53,7 @@ def generate(
 
     Continues a text with a language model, token by token; to any length where the model has a memory.
 
-    Example: **wordorder generate runs/lm/model "The state of the union" --max-new-tokens 1000 --top-p 0.9**
+    Example: `wordorder generate runs/lm/model "The state of the union" --max-new-tokens 1000 --top-p 0.9`
 
     Only what the model writes goes to stdout. Ctrl-C stops after the present token, with exit code 3.
     """

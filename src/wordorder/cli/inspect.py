@@ -34,7 +34,7 @@ def inspect(
 
     Draws maps of the positional correlation, and measures how much of it is distance alone.
 
-    Example: **wordorder inspect runs/demo/tupe-r/seed-0/model**
+    Example: `wordorder inspect runs/demo/tupe-r/seed-0/model`
 
     A causal language model is watched while it reads --text: attention by distance, effective context length, and
     what the slots of a look-ahead memory keep as they age; --length is then its segments'.

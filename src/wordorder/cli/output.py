@@ -21,7 +21,7 @@ _LONGEST_WORD, _GAP = 40, 3  # letters; characters between two columns
 
 RecipeFile = Annotated[
     Path,
-    typer.Argument(metavar="RECIPE", help="A recipe's file, or one of wordorder recipes, such as demo."),
+    typer.Argument(metavar="RECIPE", help="A recipe's file, or one of wordorder list recipes, such as demo."),
 ]
 Overrides = Annotated[
     list[str] | None,

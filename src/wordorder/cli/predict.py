@@ -14,7 +14,7 @@ from wordorder.streams import lines_of_stdin, printable, progress_bar
 def predict(
     model_dir: ModelDir,
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; without any: one a line from stdin.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any: one a line from stdin.")
     ] = None,
     pairs: Annotated[
         list[str] | None,
@@ -32,10 +32,10 @@ def predict(
 
     The model does with each text what it was trained for.
 
-    Example: **wordorder predict runs/demo/tupe-r/seed-0/model "the state of the uni[MASK]n"**
+    Example: `wordorder predict runs/demo/tupe-r/seed-0/model "the state of the uni[MASK]n"`
 
     On stdin a tab separates the two texts of a pair. A translation model writes one line for each line of stdin:
-    **wordorder predict MODEL_DIR < news.en > news.de**
+    `wordorder predict MODEL_DIR < news.en > news.de`
     """
     from wordorder.inference.predict import answer
     from wordorder.inference.saved_model import task_of

@@ -44,7 +44,7 @@ def train(
 
     The model and its metrics are written to the run folder, by default runs/ and the recipe's name.
 
-    Example: **wordorder train demo --set training.max_steps=200 --set model.encoding=rope**
+    Example: `wordorder train demo --set training.max_steps=200 --set model.encoding=rope`
     """
     short = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
     short += [f"training.output_dir={dumps(str(output_dir))}"] if output_dir is not None else []

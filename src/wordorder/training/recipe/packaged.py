@@ -39,9 +39,9 @@ def find_recipe(given: str | Path) -> Path:
         raise BadInput(f"{given}: is a folder; name the recipe's TOML file")
     near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
     if not near and path.suffix == ENDING:  # a path, and of no packaged recipe
-        raise BadInput(f"{given}: no such file; `wordorder recipes` lists the recipes that come with the package")
+        raise BadInput(f"{given}: no such file; `wordorder list recipes` lists the recipes that come with the package")
     meant = f"did you mean {', '.join(near)}? " if near else ""
-    raise BadInput(f"{given}: no file and no recipe of the package; {meant}`wordorder recipes` lists them")
+    raise BadInput(f"{given}: no file and no recipe of the package; {meant}`wordorder list recipes` lists them")
 
 
 def read_tables(path: Path) -> dict[str, Any]:

