@@ -1,6 +1,6 @@
-"""How often the intervals of `wordorder aggregate` hold the truth, and how often it claims a difference.
+"""How often the intervals of evidence/decide.py hold the truth, and how often it claims a difference.
 
-Scores are drawn, tasks by arms by runs, and aggregated by the package. No network is trained. One thread, some ten
+Scores are drawn, tasks by arms by runs, and aggregated. No network is trained. One thread, some ten
 minutes:
 
     OMP_NUM_THREADS=1 python evidence/aggregates.py --json evidence/results/aggregates.json
@@ -16,6 +16,7 @@ than the second where it is ahead by 1 or 2 standard deviations of the noise on 
 import argparse
 import json
 import platform
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,11 @@ import numpy as np
 import scipy
 
 from wordorder import __version__
-from wordorder.comparison.statistics import aggregate as package
-from wordorder.comparison.statistics.aggregate import Aggregated, aggregate, ranks
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "evidence"))
+
+import decide
+from decide import Aggregated, aggregate, ranks
 
 LEVEL = 0.05
 SPREAD = 0.7
@@ -45,14 +49,14 @@ def drawn(chance: np.random.Generator, levels: np.ndarray, runs: int, noise: str
 @contextmanager
 def drawing_all() -> Iterator[None]:
     """Let the bootstrap draw n of n, as the paper does."""
-    usual = package._drawn
-    package._drawn = lambda count, chance: (
-        chance.multinomial(count, np.full(count, 1 / count), size=package.REPLICATES) / count
+    usual = decide._drawn
+    decide._drawn = lambda count, chance: (
+        chance.multinomial(count, np.full(count, 1 / count), size=decide.REPLICATES) / count
     )
     try:
         yield
     finally:
-        package._drawn = usual
+        decide._drawn = usual
 
 
 def true_rank(chance: np.random.Generator, levels: np.ndarray, noise: str) -> float:
@@ -120,13 +124,13 @@ def main() -> None:
         "level": LEVEL,
         "spread": SPREAD,
     }
-    package.REPLICATES, package.PERMUTATIONS = 1000, 9
+    decide.REPLICATES, decide.PERMUTATIONS = 1000, 9
     record["coverage"] = [
         coverage_row(chance, noise, tasks, runs, asked.sets)
         for noise in NOISE
         for tasks, runs in ((3, 3), (6, 3), (6, 5))
     ]
-    package.REPLICATES, package.PERMUTATIONS = 2, 1999
+    decide.REPLICATES, decide.PERMUTATIONS = 2, 1999
     record["claims"] = [
         claims_row(chance, tasks, runs, arms, asked.sets)
         for arms, tasks, runs in ((4, 3, 3), (4, 6, 5), (8, 6, 3), (8, 6, 5))

@@ -28,7 +28,6 @@ SHARED = {
 }
 """Arguments and options that several commands have, shown once."""
 GUIDES = {
-    "aggregate": "[Several tasks](statistics.md#over-several-tasks)",
     "compare": "[Fair comparisons](fair.md), [More seeds and encodings](#more-seeds-and-encodings)",
     "convert": "[Convert checkpoints](convert.md)",
     "data": "[Data at scale](data.md)",

@@ -3,14 +3,18 @@
     python evidence/train.py decision/n_back_64 decision/n_back_128    # and the other tasks
     python evidence/publish/publish_decision.py
 
-`wordorder aggregate evidence/results/decision/*.json --group-by model.hidden_size` prints the same numbers.
+`python evidence/decide.py evidence/results/decision/*.json --group-by model.hidden_size` prints the same numbers.
 """
+
+import sys
 
 from publish_demo import RESULTS, ROOT, put
 
-from wordorder.comparison.decision_table import DecisionTable, Group, make_decision_table
-from wordorder.comparison.report.decision_table import cell_rows, in_words, is_claimed, probability_of
 from wordorder.comparison.report.table import markdown_rows
+
+sys.path.append(str(ROOT / "evidence"))
+
+from decide import DecisionTable, Group, cell_rows, in_words, is_claimed, make_decision_table, probability_of
 
 FOLDER = RESULTS / "decision"
 WIDTH = "model.hidden_size"
@@ -42,7 +46,7 @@ def ranks(found: DecisionTable) -> str:
             words = "–"
             if score.arm != best:
                 pair = probability_of(group, best, score.arm)
-                words = f"{pair.probability.value:.2f}" + "*" * is_claimed(found, pair.p_on_these)
+                words = f"{pair.probability.value:.2f}" + "*" * is_claimed(pair.p_on_these)
             rows[score.arm] += [in_words(score.mean_rank.value, score.mean_rank.over_seeds, 1), words]
     (tasks,) = {tuple(group.tasks) for group in found.groups}
     runs, titles = sum(cell.runs for cell in found.cells), ", ".join(TITLES[name] for name in tasks)

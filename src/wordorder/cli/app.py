@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from wordorder import __version__
-from wordorder.cli.compare import aggregate, compare
+from wordorder.cli.compare import compare
 from wordorder.cli.convert import convert
 from wordorder.cli.cost import cost
 from wordorder.cli.data import data
@@ -60,7 +60,6 @@ COMMANDS = {
     "cost": cost,
     "train": train,
     "compare": compare,
-    "aggregate": aggregate,
     "predict": predict,
     "generate": generate,
     "evaluate": evaluate,

@@ -1,4 +1,4 @@
-"""`wordorder compare RECIPE` and `wordorder aggregate RESULTS...`: train arms x seeds, and report over tasks."""
+"""`wordorder compare RECIPE`: train arms x seeds, and report which is better."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe, warn_of_few_examples
-from wordorder.durable import check_writable, is_url
+from wordorder.cli.output import Overrides, RecipeFile, print_json, read_named_recipe, warn_of_few_examples
+from wordorder.durable import is_url
 from wordorder.errors import BadInput
 from wordorder.streams import drop_lost_output, printable
 
@@ -104,50 +104,6 @@ def compare(
 
     results = run_comparison(resolved, output_dir=output_dir, progress=not json, ray=cluster)
     _show(results, json=json, place=output_dir or resolved.training.get("output_dir"))
-
-
-def aggregate(
-    results: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS", help="Files results.json, or folders that hold them.")
-    ],
-    output_dir: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the table goes.")],
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the table.")] = None,
-    group_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECTION.KEY",
-            help="Aggregate files with other values of this key of the recipe apart, such as model.hidden_size.",
-        ),
-    ] = None,
-    common_arms: Annotated[
-        bool, typer.Option("--common-arms", help="Leave out arms that some files lack, instead of refusing.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print aggregate.json.")] = False,
-) -> None:
-    """Combine several comparisons into one table.
-
-    The comparisons have the same arms, each on a task of its own. The table has mean rank, interquartile mean and
-    probability of improvement, with intervals over seeds and over tasks.
-
-    Example: `wordorder aggregate runs/letters runs/recall runs/parity --output-dir runs/decision`
-
-    The same arms at two widths: `wordorder aggregate runs/* --group-by model.hidden_size --output-dir decision`
-    """
-    if not json:
-        drop_lost_output()
-    from wordorder.comparison.decision_table import make_decision_table
-    from wordorder.comparison.report.decision_table import FILE, headline, rank_rows, write_decision_table
-
-    if fault := check_writable(output_dir):
-        raise BadInput(f"--output-dir: {output_dir}: {fault}; name a folder that can be written")
-    table = make_decision_table(results, title=title or "", group_by=group_by, common_arms=common_arms)
-    write_decision_table(table, output_dir)
-    if json:
-        sys.stdout.write(printable((output_dir / FILE).read_text(encoding="utf-8")))
-        return
-    print_table(title or f"{len(table.arms)} arms over {len(table.sources)} results files", *rank_rows(table))
-    print(printable(headline(table)))
-    print(printable(f"Table: {output_dir / 'table.md'}"))
 
 
 def _check(recipe: "Recipe") -> None:

@@ -1,24 +1,19 @@
 """Fair comparisons: arms x seeds on the same batches, with table and report made from the results file alone."""
 
 from wordorder.comparison.compare import compare
-from wordorder.comparison.decision_table import DecisionTable, make_decision_table
 from wordorder.comparison.engines.ray import RayCluster
-from wordorder.comparison.report.decision_table import write_decision_table
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import markdown_table, render_table
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.results_file import Results, read_results
 
 __all__ = [
-    "DecisionTable",
     "RayCluster",
     "Results",
     "compare",
-    "make_decision_table",
     "markdown_table",
     "read_results",
     "render_table",
     "verdict",
-    "write_decision_table",
     "write_report",
 ]

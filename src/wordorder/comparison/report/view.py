@@ -241,17 +241,12 @@ class ArmStyle:
 
 
 def arm_styles(results: Results) -> dict[str, ArmStyle]:
-    """Return the style of each arm by name, in the order of the recipe."""
-    return styles_of([arm.name for arm in results.arms])
-
-
-def styles_of(arms: Sequence[str]) -> dict[str, ArmStyle]:
-    """Return the style of each of these arms by name: the place in the order decides."""
+    """Return the style of each arm by name: the place in the order of the recipe decides."""
     return {
-        arm: ArmStyle(
+        arm.name: ArmStyle(
             colour=index % len(COLOURS),
             dash=index // len(COLOURS) % len(DASHES),
             marker=(index + index // len(COLOURS)) % len(MARKERS),
         )
-        for index, arm in enumerate(arms)
+        for index, arm in enumerate(results.arms)
     }
