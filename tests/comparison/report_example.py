@@ -37,8 +37,8 @@ def full_results(finals: dict[str, float] | None = None, *, seeds: int = 5, base
     results["budget"] = _budget(finals, baseline)
     results["probes"] = {
         "extrapolation": _extrapolation(results),
-        "minimal-pairs": _minimal_pairs(results),
-        "position-probe": _layers(results),
+        "words": _words(results),
+        "layers": _layers(results),
     }
     results["plan"] = {
         "budget_seconds": 3600,
@@ -103,10 +103,10 @@ def _extrapolation(results: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _minimal_pairs(results: dict[str, Any]) -> dict[str, Any]:
+def _words(results: dict[str, Any]) -> dict[str, Any]:
     chance = random.Random(3)
     return {
-        "title": "Minimal pairs",
+        "title": "Words",
         "x": "Phenomenon",
         "x_kind": "label",
         "value": "Right sentence preferred (%)",

@@ -184,10 +184,10 @@ def test_probes_are_lines_or_dots_and_are_read_by_keyboard(page):
     chart.send_keys(Keys.END)
     readout = lines.find_element("css selector", ".readout").get_attribute("textContent")
     assert readout.startswith("Length of the text (tokens): 1,024: alibi")
-    dots = page.find_element("css selector", "figure.probe[data-probe='minimal-pairs']")
+    dots = page.find_element("css selector", "figure.probe[data-probe='words']")
     assert len(dots.find_elements("css selector", ".dot")) == 8 * 5  # models x labels
-    panels = page.find_element("css selector", "figure.probe[data-probe='position-probe']")
-    shape = "return document.querySelector(\"figure.probe[data-probe='position-probe'] .series\").getAttribute('d')"
+    panels = page.find_element("css selector", "figure.probe[data-probe='layers']")
+    shape = "return document.querySelector(\"figure.probe[data-probe='layers'] .series\").getAttribute('d')"
     before = page.execute_script(shape)
     choice = panels.find_element("css selector", ".segments button[aria-checked='true']")
     choice.send_keys(Keys.ARROW_RIGHT)

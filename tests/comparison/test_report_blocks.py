@@ -317,8 +317,8 @@ def test_a_loss_that_was_there_at_the_first_evaluation_is_an_upper_bound(results
 
 
 def test_a_probe_where_neither_is_better_says_neither(results):
-    results["probes"] = {"position-probe": results["probes"]["position-probe"]}
-    figure = report_page(read(results)).split('data-probe="position-probe"')[1].split("</figure>")[0]
+    results["probes"] = {"layers": results["probes"]["layers"]}
+    figure = report_page(read(results)).split('data-probe="layers"')[1].split("</figure>")[0]
     assert "is better" not in figure
 
 
@@ -355,8 +355,8 @@ def test_a_claim_that_lost_runs_forbid_is_told_with_the_reason(results):
 def test_hostile_text_in_every_new_place(results):
     arms = json.dumps(results).replace('"tupe-r"', json.dumps(EVIL))
     results = json.loads(arms)
-    results["probes"]["minimal-pairs"] |= {name: EVIL for name in ("title", "x", "value", "meaning")}
-    results["probes"]["minimal-pairs"]["rows"][0]["x"] = results["probes"]["minimal-pairs"]["rows"][1]["group"] = EVIL
+    results["probes"]["words"] |= {name: EVIL for name in ("title", "x", "value", "meaning")}
+    results["probes"]["words"]["rows"][0]["x"] = results["probes"]["words"]["rows"][1]["group"] = EVIL
     results["probes"][EVIL] = results["probes"].pop("extrapolation")
     results["probes"][EVIL]["skipped"] = [{"arm": EVIL, "reason": EVIL}]
     results["budget"]["sentence"] = results["plan"]["left_out"][0] = EVIL
@@ -383,9 +383,7 @@ def test_the_files_that_the_page_names_are_those_that_are_written(results, tmp_p
     written = write_figures(read(results), tmp_path)
     named = [name for names in figure_files(read(results)).values() for name in names]
     assert sorted(path.name for path in written) == sorted(named)
-    assert {"differences.png", "learning_curves.svg", "probe_minimal-pairs.png", "quality_against_cost.svg"} <= set(
-        named
-    )
+    assert {"differences.png", "learning_curves.svg", "probe_words.png", "quality_against_cost.svg"} <= set(named)
     assert all(name in report_page(read(results)) for name in named)
 
 

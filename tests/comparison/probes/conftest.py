@@ -16,17 +16,16 @@ WORDS = [f"w{number}" for number in range(40)]
 class Made:
     """A model that somebody made by hand: from token ids to logits (B, T, V), or to (B, classes)."""
 
-    def __init__(self, logits: Callable[[torch.Tensor], torch.Tensor], *, states: Any = None, **config: Any) -> None:
-        self.logits, self.states = logits, states
+    def __init__(self, logits: Callable[[torch.Tensor], torch.Tensor], **config: Any) -> None:
+        self.logits = logits
         self.config = SimpleNamespace(
             vocab_size=45, encoding="none", memory="none", model_type="made", **{**SIZES, **config}
         )
         self.seen: list[torch.Tensor] = []
 
-    def __call__(self, input_ids: torch.Tensor, attention_mask: Any = None, output_hidden_states: bool = False) -> Any:
+    def __call__(self, input_ids: torch.Tensor, attention_mask: Any = None) -> Any:
         self.seen.append(input_ids)
-        states = self.states(input_ids) if output_hidden_states and self.states else None
-        return SimpleNamespace(logits=self.logits(input_ids), hidden_states=states)
+        return SimpleNamespace(logits=self.logits(input_ids))
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ def content_of(folder, name):
 @dataclass(frozen=True, kw_only=True)
 class Fake:
     ends: str = "well"
-    source: str | None = None
 
     def can_measure(self, task):
         return task.masks_tokens
@@ -67,7 +66,7 @@ def test_a_refusal_and_a_failure_lose_nothing_else(tmp_path):
     assert one["skipped"] == "failed: RuntimeError: out of memory"
     assert (two["skipped"], two["failed"]) == ("it is a fake", False)
     assert three["rows"][0] == {"x": 1, "value": 2.5}
-    assert three["options"] == {"ends": "well", "source": None}
+    assert three["options"] == {"ends": "well"}
     assert three["meaning"] == "Of masked-lm."
 
 
@@ -80,22 +79,6 @@ def test_what_is_measured_is_not_measured_again(tmp_path):
     run_probes(tmp_path, {"three": {"ends": "broken"}})
     run_probes(tmp_path, {"three": {"ends": "broken"}})  # a failure may have passed
     assert CALLS[3:] == ["broken", "broken"]
-
-
-def test_what_is_measured_with_another_file_of_the_same_name_is_measured_again(tmp_path):
-    pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text("one")
-    probes = {"one": {"source": str(pairs)}}
-    run_probes(tmp_path, probes)
-    run_probes(tmp_path, probes)
-    assert len(CALLS) == 1
-    pairs.write_text("another")
-    run_probes(tmp_path, probes)
-    assert len(CALLS) == 2
-    earlier = {name: value for name, value in content_of(tmp_path, "one").items() if name != "source"}
-    path_of(tmp_path, "one").write_text(json.dumps(earlier))  # as earlier versions wrote it
-    pairs.write_text("a third")
-    assert measure.is_measured(tmp_path, "one", probes["one"])
 
 
 def test_a_stop_is_passed_on_and_the_probe_begins_anew(tmp_path):
@@ -164,9 +147,9 @@ def test_a_comparison_probes_finished_runs_that_lack_it(make_recipe, log, monkey
     path = compare(make_recipe(seeds=[0], arms=arms), pipeline=tools, progress=False)
     assert json.loads(path.read_text())["probes"] == {}
     trained = len([line for line in log() if line.startswith("start")])
-    with_probe = make_recipe('compare.probes={"position-probe"={}}', seeds=[0], arms=arms)
+    with_probe = make_recipe('compare.probes={"shuffled-windows"={}}', seeds=[0], arms=arms)
     results = json.loads(compare(with_probe, pipeline=tools, progress=False).read_text())
-    assert [row["value"] for row in results["probes"]["position-probe"]["rows"]] == [4, 4]
+    assert [row["value"] for row in results["probes"]["shuffled-windows"]["rows"]] == [4, 4]
     assert len([line for line in log() if line.startswith("start")]) == trained
     assert results["baseline"] == "none"
     assert {"comparisons", "significance", "steps_to_loss"} <= results.keys()

@@ -1,4 +1,3 @@
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +16,8 @@ def recipe(task="masked-lm", generated=None, **probes):
 
 
 def test_every_name_of_the_catalogue_has_typed_options_with_defaults():
-    given = {"minimal-pairs": {"source": "pairs.jsonl"}}
     for name, kind in PROBES.items():
-        assert isinstance(make_probe(name, given.get(name, {})), kind)
+        assert isinstance(make_probe(name, {}), kind)
 
 
 def test_lists_of_a_recipe_are_the_options_of_a_probe():
@@ -33,36 +31,29 @@ def test_every_fault_is_named_at_once():
                 extrapolatoin={},
                 extrapolation={"factors": "2", "lengths": [2]},
                 shuffled_windows={"windows": [1]},
-                minimal_pairs={},
             )
         )
     assert error.value.faults == (
         "compare.probes.extrapolatoin: there is no such probe; did you mean 'extrapolation'? known: "
-        "extrapolation, shuffled-windows, minimal-pairs, position-probe, lengths",
+        "extrapolation, shuffled-windows, lengths",
         "compare.probes: extrapolation.factors must be a list, each an integer, got '2'",
         "compare.probes: extrapolation has no option 'lengths'; known: factors, tokens, texts",
         "compare.probes.shuffled-windows: windows must be different whole numbers of at least 2, got [1]",
-        "compare.probes.minimal-pairs: option 'source' is needed",
     )
 
 
 @pytest.mark.parametrize("name", PROBES)
 def test_a_probe_asks_a_task_what_it_is(name):
-    readers = ["masked-lm", "causal-lm", *(["classification"] if name != "minimal-pairs" else [])]
+    readers = ["masked-lm", "causal-lm", "classification"]
     if name == "lengths":
         readers = ["causal-lm", "classification", "translation"]
-    probe = make_probe(name, {"source": "pairs.jsonl"} if name == "minimal-pairs" else {})
+    probe = make_probe(name, {})
     assert [task.name for task in TASKS.values() if probe.can_measure(task)] == readers
 
 
-def test_a_probe_of_another_task_and_a_missing_file_are_refused(tmp_path):
-    with pytest.raises(BadInput, match="minimal-pairs: is for tasks masked-lm, causal-lm, not for classification"):
-        check_probes(recipe("classification", minimal_pairs={"source": "x.jsonl"}))
-    with pytest.raises(BadInput, match=r"compare.probes.minimal-pairs: source: 'x.jsonl' must name a file"):
-        check_probes(recipe(minimal_pairs={"source": "x.jsonl"}))
-    row = {"sentence_good": "a b", "sentence_bad": "b a", "linguistics_term": "order"}
-    (tmp_path / "x.jsonl").write_text(json.dumps(row))
-    check_probes(recipe(minimal_pairs={"source": str(tmp_path / "x.jsonl")}, position_probe={}))
+def test_a_probe_of_another_task_is_refused():
+    with pytest.raises(BadInput, match="extrapolation: is for tasks masked-lm, causal-lm, classification, not for reg"):
+        check_probes(recipe("regression", extrapolation={}))
 
 
 def test_a_comparison_refuses_before_anything_is_prepared(make_recipe, log):
@@ -76,7 +67,7 @@ def test_a_comparison_refuses_before_anything_is_prepared(make_recipe, log):
 
 
 def test_answers_are_measured_by_length_alone():
-    for name in ("extrapolation", "shuffled_windows", "position_probe"):
+    for name in ("extrapolation", "shuffled_windows"):
         with pytest.raises(BadInput, match=rf"{name.replace('_', '-')}: reads running text, and of a.txt only answers"):
             check_probes(recipe("causal-lm", generated="parity", **{name: {}}))
     check_probes(recipe("causal-lm", generated="parity", lengths={}))

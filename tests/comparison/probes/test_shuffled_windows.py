@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from wordorder.comparison.probes.probe import CannotProbe
 from wordorder.comparison.probes.shuffled_windows import (
     WHOLE,
     ShuffledWindows,
@@ -133,3 +134,13 @@ def test_which_tokens_are_a_word_is_told_by_what_was_written_not_by_its_mask(mak
     ShuffledWindows(windows=(2,), tokens=64).measure(trained)
     assert asked
     assert all(trained.prepared.tokenizer.mask_token_id not in ids for ids in asked)
+
+
+def test_a_memory_that_reads_several_segments_is_not_measured_as_one_window(make_trained, made):
+    model = made(lambda ids: torch.zeros(*ids.shape, 45))
+    model.config.memory = "segment-recurrence"
+    trained = make_trained("causal-lm", model, words=500, packing="lanes")
+    ShuffledWindows(tokens=300).measure(trained)  # data.length is one segment
+    trained.recipe.segment_length = 4
+    with pytest.raises(CannotProbe, match=r"data\.length 8 in segments of 4 tokens with its memory"):
+        ShuffledWindows(tokens=300).measure(trained)

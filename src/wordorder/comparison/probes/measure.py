@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
@@ -14,8 +14,6 @@ import torch
 
 from wordorder.comparison.probes.extrapolation import Extrapolation
 from wordorder.comparison.probes.lengths import Lengths
-from wordorder.comparison.probes.minimal_pairs import MinimalPairs
-from wordorder.comparison.probes.position_probe import PositionProbe
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Probe, Trained
 from wordorder.comparison.probes.shuffled_windows import ShuffledWindows
 from wordorder.durable import finite, write_json
@@ -26,8 +24,6 @@ from wordorder.limits import read_json
 from wordorder.tasks import TASKS
 from wordorder.training.loop.meter import cpu_threads
 from wordorder.training.loop.progress import quiet_libraries
-from wordorder.training.recipe.pretrained import file_content
-from wordorder.training.recipe.sources import find_source
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
@@ -40,8 +36,6 @@ KILLED = "its process ended before it was measured (killed when memory ran out, 
 PROBES: dict[str, type[Probe]] = {
     "extrapolation": Extrapolation,
     "shuffled-windows": ShuffledWindows,
-    "minimal-pairs": MinimalPairs,
-    "position-probe": PositionProbe,
     "lengths": Lengths,
 }
 """Name in `[compare.probes.NAME]` -> the probe's class, whose fields are its options."""
@@ -80,11 +74,8 @@ def make_probe(name: str, options: Mapping[str, Any]) -> Probe:
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(f"{table}: there is no such probe; {meant}known: {', '.join(PROBES)}")
     kind: Callable[..., Probe] = PROBES[name]
-    known = {field.name: field for field in fields(PROBES[name])}
-    hints = {option: hint for option, hint in get_type_hints(kind).items() if option in known}
-    faults = option_faults("compare.probes", name, options, hints)
-    needed = [option for option, field in known.items() if field.default is MISSING and option not in options]
-    faults += [f"{table}: option {option!r} is needed" for option in needed]
+    types = get_type_hints(kind)
+    faults = option_faults("compare.probes", name, options, {f.name: types[f.name] for f in fields(PROBES[name])})
     if faults:
         raise BadInput(faults)
     try:
@@ -99,10 +90,9 @@ def path_of(run_folder: Path, name: str) -> Path:
 
 
 def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a probe's file; None if there is none of the same options and the same source.
+    """Return the content of a probe's file; None if there is none of the same options.
 
-    It has `given` (options as the recipe has them), `options` (all of them), `source` (digest of the file that the
-    probe reads; only where it reads one, and not from earlier versions), the axes, `rows`, `notes`, `skipped` (why
+    It has `given` (options as the recipe has them), `options` (all of them), the axes, `rows`, `notes`, `skipped` (why
     there are no rows, or None), `failed` (trying again may help) and `seconds`.
     """
     try:
@@ -110,21 +100,12 @@ def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict
     except (OSError, ValueError):
         return None
     as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
-    found = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-    if not found or found.get("given") != as_read:
-        return None
-    sources = {side["source"] for side in (found, _source_of(given)) if "source" in side}
-    return found if len(sources) < 2 else None
-
-
-def _source_of(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digest of the file that a probe's options name as "source"; {} if they name none, or it is gone."""
-    path = Path(find_source(str(given["source"]))[0]).expanduser() if "source" in given else None
-    return {"source": file_content(path)} if path is not None and path.is_file() else {}
+    measured = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    return measured if measured and measured.get("given") == as_read else None
 
 
 def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
-    """Tell whether a probe was measured with the same options and source and did not fail."""
+    """Tell whether a probe was measured with the same options and did not fail."""
     content = read_measured(run_folder, name, given)
     return content is not None and not content.get("failed")
 
@@ -147,9 +128,7 @@ def measure_probes(
     task = recipe.data.task
     probes = {name: make_probe(name, given) for name, given in wanted.items()}
     heads = {
-        name: {"given": dict(wanted[name]), "options": asdict(probe)}
-        | _source_of(wanted[name])
-        | asdict(probe.axes(task))
+        name: {"given": dict(wanted[name]), "options": asdict(probe)} | asdict(probe.axes(task))
         for name, probe in probes.items()
     }
 
