@@ -519,8 +519,7 @@ WORDS = [
     "--arm", "--output-dir", "--top-k", "--max-new-tokens", "--config", "--vocab", "--overwrite",
     "--length", "good.toml", "nowhere", "corpus.txt", ".", "..", "", "-", "--", "10", "1e9", "30m", "data.length=3",
     "model.encoding=rope*9", "model.hidden_size=1000000000000", "training.output_dir=../x", "a.b.c=[[[",
-    "x=" + "9" * 5000, "model={}", "--gpu", "h100", "--gpus", "8", "--sharding", "fsdp", "--peak-tflops",
-    "--utilisation", "0.4", "--keep", "0", "model.encoding_options={buckets=-1}", "my.py:Class", "good.toml:x",
+    "x=" + "9" * 5000, "model={}", "--keep", "0", "model.encoding_options={buckets=-1}", "my.py:Class", "good.toml:x",
     "--version", "-h",
 ]  # fmt: skip
 

@@ -23,23 +23,9 @@ _MOST_LINES, _LINE_START, _LINE_END = 50, 1500, 500
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
-_SCALE = "docs/scaling.md says what decides the speed on many GPUs"
-
 REMOVED = {
     "inspect": {"--out": "write --output-dir FOLDER"},
     "data": {"--near": "leave it out: texts of the same words are found; for nearly the same ones use text-dedup"},
-    "cost": {
-        "--gpu": "write --peak-tflops P --utilisation U, P from the GPU's data sheet",
-        "--strategy": "write --sharding ddp or --sharding fsdp",
-        "--gpus-per-node": f"communication is no longer predicted; leave it out, {_SCALE}",
-        "--overlap": f"communication is no longer predicted; leave it out, {_SCALE}",
-        "--no-overlap": f"communication is no longer predicted; leave it out, {_SCALE}",
-        "--precision": "write --set training.bf16=true, or =false for float32",
-        "--checkpointing": "write --set training.gradient_checkpointing=true",
-        "--no-checkpointing": "write --set training.gradient_checkpointing=false",
-        "--global-batch": "write --set training.per_device_train_batch_size=B, the rows of each GPU",
-        "--check": "measure by wordorder train RECIPE --set training.max_steps=20, which prints tokens per second",
-    },
     "compare": {
         "--budget": "train fewer seeds with --seeds 2 and add more later, or stop the comparison when"
         " you like: the same command goes on",

@@ -1,6 +1,5 @@
-"""Count what a model costs before it is trained: parameters, FLOPs, and by formula memory and time on several GPUs."""
+"""Count what a model costs before it is trained: parameters, FLOPs and memory."""
 
-from wordorder.cost.counting import activation_bytes, cost
-from wordorder.cost.gpus import GPUMemory, GPUs
+from wordorder.cost.counting import cost
 
-__all__ = ["GPUMemory", "GPUs", "activation_bytes", "cost"]
+__all__ = ["cost"]
