@@ -192,7 +192,7 @@ def test_a_disk_that_is_full_at_the_very_end_is_one_line(make_recipe, log, monke
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("wordorder.comparison.report.model_cards.write_arm_cards", full)
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", full)
     with pytest.raises(RunFailed, match=r"cannot write figures and model cards into .*No space left"):
         run(make_recipe(seeds=[0]))
 

@@ -30,4 +30,4 @@ def test_the_card_says_where_the_weights_come_from_and_claims_nothing(tmp_path):
     assert "12,345 numbers, float32; 1 weights were mapped, 1 left out" in card.text
     assert "`tupe <b>model</b>.pt`" in card.text
     assert "<i>" not in card.text
-    assert "the conversion measures none" in card.text
+    assert "The conversion measures no score" in card.text

@@ -29,7 +29,7 @@ from wordorder.comparison.pipeline import Pipeline, forget_prepared
 from wordorder.comparison.probes.measure import check_probes
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.numbers import time_in_words
-from wordorder.comparison.report.table import place_of
+from wordorder.comparison.report.table import markdown_table, place_of
 from wordorder.comparison.results import Record, results_of
 from wordorder.comparison.results_file import MatchedBudget, Results, faults_of
 from wordorder.comparison.runs import (
@@ -234,11 +234,10 @@ def _give_up_untrainable(record: Record, rates: Mapping[str, Rates]) -> None:
 def _conclude(record: Record) -> Path:
     results = _save(record, is_a_look=True)
     from wordorder.comparison.report.figures import write_figures
-    from wordorder.comparison.report.model_cards import write_arm_cards
 
     try:
         write_figures(results, record.folder / "figures")
-        write_arm_cards(results, record.folder)
+        _write_cards(results, record.folder)
         if record.store is not None:
             record.store.save()
     except OSError as error:
@@ -250,6 +249,18 @@ def _conclude(record: Record) -> Path:
             "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the rest is in {record.place}", *lines])
         )
     return record.folder / "results.json"
+
+
+def _write_cards(results: Results, folder: Path) -> None:
+    """Write README.md beside every finished model, with the table and the verdict, in the place of its run's card."""
+    from wordorder.training.runs.model_card import write_run_card
+
+    table = markdown_table(results)
+    for row in results.rows:
+        model, fold = folder / row.model, "" if row.fold is None else f", fold {row.fold}"
+        if (model / "config.json").is_file():
+            title = f"{results.name}: {row.arm}, seed {row.seed}{fold}"
+            write_run_card(model, model.parent, title=title, comparison=table)
 
 
 def _save(record: Record, *, is_a_look: bool = False) -> Results:

@@ -1,5 +1,6 @@
 """The Hugging Face folder of a converted model, with the report beside it: it appears whole or not at all."""
 
+import html
 import json
 import secrets
 import shutil
@@ -18,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from wordorder import models
 from wordorder.durable import replace_folder, restore_replaced, sync_files
 from wordorder.errors import BadInput, RunFailed
-from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
+from wordorder.models.hub.model_card import code, write_card
 
 REPLACEABLE = frozenset(
     "README.md config.json conversion.json model.safetensors special_tokens_map.json tokenizer.json"
@@ -150,21 +151,18 @@ def write_folder(
 def write_conversion_card(folder: Path, report: ConversionReport) -> None:
     """Write README.md beside a converted model."""
     lines = [
-        f"- read from {code(report.checkpoint)} ({plain(report.layout)}) without running anything in it",
+        f"- read from {code(report.checkpoint)} ({report.layout}) without running anything in it",
         f"- {report.parameters:,} numbers, {report.dtype}; {len(report.mapped)} weights were mapped,"
         f" {len(report.ignored)} left out; conversion.json lists them",
         f"- tokeniser: {'written' if report.tokenizer else 'not written'}",
         f"- loads as {', '.join(code(name) for name in report.architectures)}",
-        *(f"- {plain(note)}" for note in report.notes),
+        *(f"- {html.escape(note, quote=False)}" for note in report.notes),
     ]
-    facts = CardFacts(
+    write_card(
+        folder,
         title=f"{Path(report.checkpoint).stem or 'checkpoint'}, converted",
         summary=f"The weights of {code(report.checkpoint)}, converted by `wordorder convert`; they were not trained"
-        " here, and their licence, data and scores are those of whoever trained them.",
+        " here, and their licence and data are those of whoever trained them. The conversion measures no score: compare"
+        " with the checkpoint's own on data that you know.",
         sections=[("Where it comes from", "\n".join(lines))],
-        untested=[
-            "Any score: the conversion measures none. Compare with the checkpoint's own on data that you know.",
-            "What it has learned of people and groups of people, and any harm that its answers may do.",
-        ],
     )
-    write_card(folder, facts)

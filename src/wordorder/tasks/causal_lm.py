@@ -46,7 +46,6 @@ class CausalLM(Task):
     predicts_tokens = True
     writes = True
     running_text = True
-    card_warnings = ("Whether what it writes is true, or copied from its training texts.",)
 
     def has_answers(self, data: DataSettings) -> bool:
         """Tell whether the texts have answers, as those of generated tasks do."""

@@ -179,8 +179,6 @@ class Task(ABC):
     """True if training batches hold examples of about one length, so that little is padded."""
     running_text: ClassVar[bool] = False
     """True if text is cut anywhere, and may be read in lanes by a model with a memory."""
-    card_warnings: ClassVar[tuple[str, ...]] = ()
-    """Uses that were not tested, for model cards."""
 
     def has_answers(self, data: DataSettings) -> bool:
         """Tell whether each document has a second text, which the model is to write: an answer or a translation."""

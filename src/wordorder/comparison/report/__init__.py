@@ -1,1 +1,1 @@
-"""The result of a comparison for its readers: sentence, table, page, figures and model cards."""
+"""The result of a comparison for its readers: sentence, table, page and figures."""

@@ -1,4 +1,4 @@
-"""Write the model card of a run: its scores with their splits, its recipe, and what nobody tested."""
+"""Write the model card of a run: its scores with their splits, how it was trained, and its recipe."""
 
 import json
 from collections.abc import Mapping
@@ -7,41 +7,51 @@ from typing import Any
 
 from wordorder import __version__
 from wordorder.limits import read_json, read_toml
-from wordorder.models.hub.model_card import CardFacts, code, fenced, plain, write_card
+from wordorder.models.hub.model_card import code, write_card
 from wordorder.tasks import TASKS
 from wordorder.training.recipe.toml_text import to_toml
 from wordorder.training.runs.folder import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 
-_HUB = "hub:"
-_SHORTENED = "With every default written out; of paths that name a place on one machine, the last part."
 
+def write_run_card(
+    model_dir: Path,
+    run_folder: Path,
+    metrics: Mapping[str, Any] | None = None,
+    *,
+    title: str | None = None,
+    comparison: str | None = None,
+) -> None:
+    """Write the card of a run's model.
 
-def write_run_card(model_dir: Path, run_folder: Path, metrics: Mapping[str, Any] | None = None) -> None:
-    """Write the card of a run's model."""
-    write_card(model_dir, run_facts(run_folder, metrics))
-
-
-def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> CardFacts:
-    """Return the contents of the card of a run's model."""
+    Args:
+        model_dir: where the model lies.
+        run_folder: where its recipe lies.
+        metrics: its scores; None: those of metrics.json.
+        title: None: the name of the folder and the encoding.
+        comparison: Markdown on the comparison that the run is of.
+    """
     recipe = read_toml(run_folder / RECIPE)
-    found = _json(run_folder / METRICS) if metrics is None else metrics
-    data: Mapping[str, Any] = recipe.get("data", {})
-    source = str(data.get("source", ""))
-    task = TASKS.get(str(data.get("task", "")))  # a card is written of any recipe.toml
-    does, shown = task.summary if task else "reads texts", without_folders(source)
-    scores = {split: found[split] for split in ("validation", "test") if split in found}
-    return CardFacts(
-        title=f"{run_folder.name}: {recipe['model'].get('encoding', recipe['model'].get('network'))}",
-        summary=f"A model that {does}, trained by `wordorder train` on {code(shown)}.",
-        data=shown.removeprefix(_HUB),
-        datasets=(source.removeprefix(_HUB),) if source.startswith(_HUB) else (),
-        scores=scores,
+    values = _json(run_folder / METRICS) if metrics is None else metrics
+    source, task = str(recipe["data"].get("source", "")), TASKS.get(str(recipe["data"].get("task", "")))
+    summary = (
+        f"A model that {task.summary if task else 'reads texts'}, trained by `wordorder train` on"
+        f" {code(without_folders(source))}."
+    )
+    if values.get("optimistic"):
+        split = "test" if "test" in values else "validation"
+        summary += f" The {split} split also chose the checkpoint, so its scores are **optimistic**."
+    written = f"With every default; of paths on one machine, the last part.\n\n```toml\n{to_toml(_shown(recipe))}\n```"
+    write_card(
+        model_dir,
+        title=title or f"{run_folder.name}: {recipe['model'].get('encoding', recipe['model'].get('network'))}",
+        summary=summary,
+        data=without_folders(source),
+        scores={split: values[split] for split in ("validation", "test") if split in values},
         sections=[
-            ("How it was trained", _training(run_folder, found)),
-            ("Recipe", f"{_SHORTENED}\n\n{fenced(to_toml(_shown(recipe)), 'toml')}"),
-            ("Versions", _versions(run_folder)),
+            *([("Its comparison", comparison)] if comparison else []),
+            ("How it was trained", _training(run_folder, values)),
+            ("Recipe", written),
         ],
-        untested=[*_untested(found, shown), *(task.card_warnings if task else ())],
     )
 
 
@@ -53,18 +63,19 @@ def without_folders(value: str) -> str:
 
 
 def _training(run_folder: Path, metrics: Mapping[str, Any]) -> str:
-    device = _json(run_folder / ENVIRONMENT).get("device")
-    best = metrics.get("best_step")
+    environment = _json(run_folder / ENVIRONMENT)
+    packages = {"python": environment.get("python"), "wordorder": __version__, **environment.get("packages", {})}
     rows = [
-        f"- {metrics.get('steps', 0):,} steps, seed {metrics.get('seed')}; the weights are those of step {best}",
-        f"- {metrics.get('tokens', 0):,} tokens, {metrics.get('train_seconds', 0):,.0f} seconds on {code(device)}",
+        f"- {metrics.get('steps', 0):,} steps, seed {metrics.get('seed')}; the weights are those of step"
+        f" {metrics.get('best_step')}",
+        f"- {metrics.get('tokens', 0):,} tokens, {metrics.get('train_seconds', 0):,.0f} seconds on"
+        f" {code(environment.get('device'))}",
         f"- {metrics.get('parameters', 0):,} parameters",
+        f"- {', '.join(f'{name} {version}' for name, version in packages.items())}",
     ]
-    train = _json(run_folder / DATA).get("train", {})
-    if isinstance(train, dict) and train:
+    if train := _json(run_folder / DATA).get("train"):
         rows.append(f"- training texts: {code(json.dumps(train))}")
-    if (run_folder / PRETRAINED).exists():
-        start = _json(run_folder / PRETRAINED)
+    if start := _json(run_folder / PRETRAINED):
         rows.append(f"- began from the weights of {code(without_folders(str(start['folder'])))}")
     return "\n".join(rows)
 
@@ -76,26 +87,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, list):
         return [_shown(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
     return without_folders(value) if isinstance(value, str) else value
-
-
-def _versions(run_folder: Path) -> str:
-    environment = _json(run_folder / ENVIRONMENT)
-    packages = {"python": environment.get("python"), "wordorder": __version__, **environment.get("packages", {})}
-    return ", ".join(f"{name} {plain(version)}" for name, version in packages.items())
-
-
-def _untested(metrics: Mapping[str, Any], source: str) -> list[str]:
-    split = "test" if "test" in metrics else "validation"
-    lines = [
-        f"Any texts but the {split} split of {code(source)}: other sources, times, domains and languages.",
-        "What it has learned of people and groups of people, and any harm that its answers may do.",
-        "Any use beyond the task that it was trained for.",
-    ]
-    if metrics.get("optimistic"):
-        lines.insert(
-            0, f"An unseen split: the {split} split also chose the checkpoint, so its scores are **optimistic**."
-        )
-    return lines
 
 
 def _json(path: Path) -> dict[str, Any]:
