@@ -30,7 +30,7 @@ SHARED = {
 GUIDES = {
     "compare": "[Fair comparisons](fair.md), [More seeds and encodings](#more-seeds-and-encodings)",
     "convert": "[Convert checkpoints](convert.md)",
-    "data": "[Data at scale](data.md)",
+    "data": "[Data](data.md)",
     "evaluate": "[Language models with memory](language-models.md)",
     "generate": "[Generation](generation.md)",
     "inspect": "[Inspect a model](inspect.md)",

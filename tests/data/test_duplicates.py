@@ -98,11 +98,3 @@ def test_a_description_of_a_corpus(leaking, tmp_path):
     assert found["dropped_duplicates"] == 1
     test = next(pair for pair in found["between"] if (pair["earlier"], pair["later"]) == ("train", "test"))
     assert test["exact"] == 1
-
-
-def test_a_description_of_a_stream(leaking, tmp_path):
-    stream = DataConfig(**leaking, streaming=True, tokenizer_documents=20)
-    found = describe(stream, TokenizerConfig(kind="word", vocab_size=9000), cache_dir=tmp_path, documents=30)
-    assert found["splits"]["train"]["documents"] == 30
-    test = next(pair for pair in found["between"] if (pair["earlier"], pair["later"]) == ("train", "test"))
-    assert test["exact"] == 2  # a stream is described as it is, before copies are left out

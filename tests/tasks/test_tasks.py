@@ -23,12 +23,9 @@ GIVEN = {
     "validation_target_source": "target.txt",
     "test_target_source": "target.txt",
     "target_column": "other",
-    "streaming": True,
 }
 """A value of each option of some tasks that is not its default."""
-BESIDE = {"streaming": {"validation_source": "held-out.txt"}} | {
-    f"{split}target_source": {f"{split}source": "source.txt"} for split in ("", "validation_", "test_")
-}
+BESIDE = {f"{split}target_source": {f"{split}source": "source.txt"} for split in ("", "validation_", "test_")}
 """What an option cannot be given without."""
 
 

@@ -41,7 +41,7 @@ def test_the_table_names_every_file_of_a_checkpoint(recipe_file):
     found = {path.name.replace("-0.", "-<process>.") for path in (folder / "checkpoint-1").iterdir()}
     named = {name for row in table("What is in a checkpoint") for name in re.findall(r"`([^`]+)`", row[0])}
     assert found - named == set()
-    assert {name for name in named - found if not name.startswith("data-")} <= RARE
+    assert named - found <= RARE
     assert MANIFEST in named
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import signal
+import sys
 import threading
 
 import pytest
@@ -285,6 +286,25 @@ def test_an_epoch_without_a_batch_is_refused(recipe_file, tmp_path):
     with pytest.raises(BadInput, match=r"training\.dataloader_drop_last: an epoch has fewer examples than one batch"):
         go(recipe_file, "training.dataloader_drop_last=true", "training.per_device_train_batch_size=100000")
     assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_read_is_skipped_and_told(recipe_file, tmp_path, capfd):
+    (tmp_path / "text").mkdir()
+    # not every file name is UTF-8
+    path = tmp_path / "text" / ("café.jsonl" if sys.platform == "darwin" else os.fsdecode(b"caf\xe9.jsonl"))
+    rows = [
+        json.dumps({"text": f"document {number} " + " ".join(str(number * word) for word in range(40))})
+        for number in range(30)
+    ]
+    path.write_text("\n".join([*rows, '{"text": broken', ""]))
+    settings = [f"data.source={tmp_path / 'text'}", "tokenizer.kind=byte", "training.max_steps=1"]
+    with pytest.raises(BadInput, match="line 31 is not JSON"):
+        go(recipe_file, *settings)
+    run(read_recipe(recipe_file, [*settings, "data.skip_unreadable=true"]))
+    written = (tmp_path / "run" / "reading.json").read_text(encoding="utf-8")
+    assert json.loads(written)["unreadable"]["files"] == {str(path): 1}
+    assert sys.platform == "darwin" or r"caf\udce9.jsonl line 31 is not JSON" in written
+    assert "1 lines, records or files could not be read and were skipped" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "linear"])

@@ -12,9 +12,6 @@ def data(
     recipe: RecipeFile,
     overrides: Overrides = None,
     examples: Annotated[int, typer.Option(min=0, metavar="N", help="Examples to show for each pair of splits.")] = 3,
-    documents: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Documents of a streamed source to read. Default: all.")
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show corpus statistics, duplicates and train/test leakage.
@@ -26,7 +23,7 @@ def data(
     from wordorder.data.description import describe
 
     resolved = read_named_recipe(recipe, overrides)
-    found = describe(resolved.data, resolved.tokenizer, examples=examples, documents=documents)
+    found = describe(resolved.data, resolved.tokenizer, examples=examples)
     if json:
         print_json({"recipe": str(recipe), **found})
         return

@@ -27,7 +27,6 @@ class _Wanted:
     """The key of prepared data: everything that it depends on."""
 
     data: DataConfig
-    seed: int
     tokens: str
     """Digest or settings of the tokeniser. Each saved model has a copy of the same one in its own folder, so a path
     would not do."""
@@ -40,9 +39,7 @@ def prepare(recipe: Recipe, seed: int) -> PreparedData:
 
     data, tokenizer = recipe.data, recipe.tokenizer
     tokens = tokenizer_content(tokenizer.path) if tokenizer.kind == "existing" else repr(tokenizer)
-    if data.streaming:  # the order of its files depends on the seed
-        return _prepared(_Wanted(data=data, seed=seed, tokens=tokens, tokenizer=tokenizer))
-    read = _prepared(_Wanted(data=data, seed=0, tokens=tokens, tokenizer=tokenizer))
+    read = _prepared(_Wanted(data=data, tokens=tokens, tokenizer=tokenizer))
     return TASKS[data.task].with_seed(read, seed)
 
 
@@ -51,7 +48,7 @@ def _prepared(wanted: _Wanted) -> PreparedData:
     # Kept because the runs of a comparison follow each other and share it; keyed by everything that it depends on.
     from wordorder.data import prepare as prepare_data
 
-    return prepare_data(wanted.data, wanted.tokenizer, seed=wanted.seed)
+    return prepare_data(wanted.data, wanted.tokenizer, seed=0)
 
 
 def forget_prepared() -> None:

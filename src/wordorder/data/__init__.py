@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     from wordorder.data.documents import read_documents
     from wordorder.data.examples.collate import CollateLanes
     from wordorder.data.examples.lanes import Lanes, RunningText
-    from wordorder.data.examples.order import EpochOrder, LengthGroupedEpochOrder, StreamOrder
+    from wordorder.data.examples.order import EpochOrder, LengthGroupedEpochOrder
     from wordorder.data.names import PACKINGS, TOKENIZER_KINDS
     from wordorder.data.preparation import exact_vocab_size, held_out_examples, prepare
     from wordorder.data.prepared import PreparedData
     from wordorder.data.quality.reading_log import ReadingLog
     from wordorder.data.settings import TokenizerConfig
-    from wordorder.data.streaming import Sharing, TextStream
     from wordorder.data.tokenizers.tokenizer import fixed_vocab_size, load_tokenizer
 
 _NAMES = {
@@ -31,8 +30,7 @@ _NAMES = {
     "preparation": ("exact_vocab_size", "held_out_examples", "prepare"),
     "examples.collate": ("CollateLanes",),
     "examples.lanes": ("Lanes", "RunningText"),
-    "examples.order": ("EpochOrder", "LengthGroupedEpochOrder", "StreamOrder"),
-    "streaming": ("TextStream", "Sharing"),
+    "examples.order": ("EpochOrder", "LengthGroupedEpochOrder"),
     "quality.reading_log": ("ReadingLog",),
     "tokenizers.tokenizer": ("fixed_vocab_size", "load_tokenizer"),
 }
@@ -49,9 +47,6 @@ __all__ = [
     "PreparedData",
     "ReadingLog",
     "RunningText",
-    "Sharing",
-    "StreamOrder",
-    "TextStream",
     "TokenizerConfig",
     "exact_vocab_size",
     "fixed_vocab_size",

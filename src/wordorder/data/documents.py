@@ -52,10 +52,8 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
     """
     log = ReadingLog(skip=data.skip_unreadable) if log is None else log
     given = {"validation": data.validation_source, "test": data.test_source}
-    parts: list[Part] = []
-    if not data.streaming:  # else the source's texts are read when they are trained on
-        parts = [part for part in _read("", data.source, data, log) if not given.get(part.split or "")]
-        parts = [part for part in parts if not _is_hidden(part, data)]
+    parts = [part for part in _read("", data.source, data, log) if not given.get(part.split or "")]
+    parts = [part for part in parts if not _is_hidden(part, data)]
     for split, source in given.items():
         if source not in (None, NONE):
             parts += [replace(part, split=split) for part in _read(f"{split}_", source, data, log)]
@@ -133,17 +131,17 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
 def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) -> list[Row]:
     """Read the lines or records of a damaged file that are whole, and log the others; a text is not read at all."""
     if kind_of(path) not in ROW_READERS:
-        log.unreadable(str(path), 0, fault)
+        log.unreadable(str(path), fault)
         return []
     rows: list[Row] = []
     try:
         for found in ROW_READERS[kind_of(path)](path, columns=data.columns):
             if found.row is None:
-                log.unreadable(str(path), found.line, found.fault)
+                log.unreadable(str(path), found.fault)
             else:
                 rows.append(found.row)
     except OSError as error:
-        log.unreadable(str(path), 0, _unreadable(path, error))
+        log.unreadable(str(path), _unreadable(path, error))
     return rows
 
 
@@ -176,7 +174,7 @@ def _add_documents(documents: list[Document], part: Part, data: DataConfig, faul
             found.append(f"column {label_column!r} {wrong}")
         own = [f"{part.origin} row {number}: {fault}" for fault in found if fault]
         if own and log.skip:
-            log.unreadable(part.origin, number, own[0], unit="row")
+            log.unreadable(part.origin, own[0])
             continue
         faults += own
         if not isinstance(text, str) or not text.strip() or (translated and not str(pair or "").strip()):

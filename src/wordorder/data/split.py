@@ -41,8 +41,7 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
     list sorted by label and then by hash, every n-th goes to test, so each label's share is right to within one
     document; one document of every label stays in train. Splits that the source itself has, or that have a source of
     their own, are kept, but for documents whose text (and pair) a later part holds too; only what is missing is taken
-    from train. With data.test_source "none" there is no test. With data.folds the test part is one of the folds. Of a
-    streamed source the documents are those of validation and test.
+    from train. With data.test_source "none" there is no test. With data.folds the test part is one of the folds.
 
     Raises:
         BadInput: there are too few different documents, or none for validation; or folds or a protocol that the
@@ -70,12 +69,9 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
     dropped = sum(map(len, official.values())) - len(train) - len(kept_validation) - len(official["test"])
 
     test, test_share = official["test"], 0.0
-    wanted = data.streaming or (official["validation"] and data.protocol != BEST_ON_TEST)
-    if wanted and not kept_validation:
+    if official["validation"] and not kept_validation:
         where = f"data.validation_source {data.validation_source}" if data.validation_source else "the validation split"
         raise BadInput(f"{where} has no text that {'data.test_source' if data.test_source else 'the test'} has not")
-    if data.streaming:
-        return Split(train=[], validation=kept_validation, test=test, dropped_duplicates=dropped)
     if not test and data.test_source != NONE:
         test_share = data.test_fraction if data.folds is None else 1 / data.folds
         train, test = _take(train, test_share, data) if data.folds is None else _take_fold(train, data.folds, data)

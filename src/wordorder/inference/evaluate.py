@@ -263,8 +263,7 @@ def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "Da
 
 
 def _parts(prepared: "PreparedData", split: str) -> list[Any]:
-    # a streamed training text has no end, and is no part that can be scored
-    parts = {name: part for name in SPLITS if hasattr(part := getattr(prepared, name), "__len__")}
+    parts = {name: part for name in SPLITS if (part := getattr(prepared, name)) is not None}
     if split == "all":
         # validation and test are one part under a protocol that has no validation of its own
         return list({id(part): part for part in parts.values()}.values())

@@ -1,13 +1,13 @@
 """Causal language modelling: predict each token from those before it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from wordorder.data.names import LANES
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.tasks.metrics import ACCURACY, ANSWERS, PERPLEXITY, Metric
-from wordorder.tasks.task import Corpus, Task, TaskOption
+from wordorder.tasks.task import Corpus, Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,6 @@ class CausalLM(Task):
             meaning="mean loss in bits over all characters of the {split} split, whatever the tokens (lower is better)",
         ),
     )
-    options: ClassVar[frozenset[TaskOption]] = frozenset({"streaming"})
     packings = ("full-sentences", LANES)
     answers = "any"
     predicts_tokens = True
@@ -60,7 +59,7 @@ class CausalLM(Task):
         data = corpus.data
         if self.has_answers(data):
             return _answers(corpus)
-        if corpus.stream is None and len(corpus.encoded["train"].ids) < corpus.length - 1:
+        if len(corpus.encoded["train"].ids) < corpus.length - 1:
             raise BadInput(
                 f"data.source {data.source}: train has {len(corpus.encoded['train'].ids)} tokens, less than one "
                 f"segment of data.length {corpus.length}; give more text or a smaller length"
@@ -79,10 +78,7 @@ class CausalLM(Task):
                 name: CausalLanguageExamples(packer.pack(corpus.encoded[name]), text) for name, text in texts.items()
             }
             collate = Collate(padding=padding, longest=corpus.length)
-        statistics = corpus.statistics(examples)
-        if corpus.stream is not None:
-            examples["train"] = corpus.stream(masking=None, mask_seed=0)
-        return corpus.prepared(examples, collate, statistics=statistics)
+        return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
         """Return a tally of answers, or one that knows the characters and words of the texts that are scored."""

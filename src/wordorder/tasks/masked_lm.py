@@ -25,7 +25,7 @@ class MaskedLM(Task):
         name="masked-token perplexity",
         meaning="exp of the mean loss in nats over the masked tokens of the {split} split (lower is better)",
     )
-    options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability", "streaming"})
+    options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability"})
     ignored: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces"})
     packings = tuple(packing for packing in PACKINGS if packing != LANES)
     masks_tokens = True
@@ -62,10 +62,8 @@ class MaskedLM(Task):
                 fixed=name != "train",
                 documents=None if name == "train" else first_documents(packed, encoded, **corpus.ends)[kept],
             )
-        statistics = corpus.statistics(examples)
-        if corpus.stream is not None:
-            examples["train"] = corpus.stream(masking=masking, mask_seed=mask_seeds["train"])
-        return corpus.prepared(examples, Collate(padding=padding, longest=corpus.length), statistics=statistics)
+        collate = Collate(padding=padding, longest=corpus.length)
+        return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))
 
     def with_seed(self, prepared: "PreparedData", seed: int) -> "PreparedData":
         """Return the same segments with the training masks of another seed."""

@@ -1,7 +1,7 @@
 """The base of the tasks: what a task decides about data, model, scores and words."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from wordorder.data.examples.collate import Collate, CollateLanes
     from wordorder.data.examples.encode import EncodedDocuments
     from wordorder.data.prepared import PreparedData
-    from wordorder.data.streaming.stream import TextStream
     from wordorder.tasks.scores import Tally
 
 TaskOption = Literal[
@@ -31,7 +30,6 @@ TaskOption = Literal[
     "validation_target_source",
     "test_target_source",
     "target_column",
-    "streaming",
 ]
 """Names of `[data]` that some tasks read and others do not."""
 
@@ -56,8 +54,6 @@ class Corpus:
     """Number of rows without text."""
     dropped_duplicates: int
     """Number of documents that a later part holds too."""
-    stream: "Callable[..., TextStream] | None" = None
-    """Function from `masking` and `mask_seed` to the training text, where it is streamed; `parts` has no "train"."""
 
     @property
     def ends(self) -> dict[str, int]:
@@ -214,7 +210,7 @@ class Task(ABC):
         """
 
     def with_seed(self, prepared: "PreparedData", seed: int) -> "PreparedData":
-        """Return what `prepare` returns for the same texts and a run of another seed; streamed texts aside."""
+        """Return what `prepare` returns for the same texts and a run of another seed."""
         return prepared
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":

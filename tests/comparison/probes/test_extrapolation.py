@@ -77,14 +77,6 @@ def test_masked_words_are_the_same_at_every_length(make_trained, made):
     assert next(row for row in again if row["x"] == 32 and row["group"] == BEYOND) == beyond
 
 
-def test_a_streamed_masked_model_is_measured_as_one_that_was_not(make_trained, made, tmp_path):
-    probe, model = Extrapolation(factors=(2,), tokens=200), made(by_position)
-    whole = probe.measure(make_trained("masked-lm", model))
-    held_out = {f"{split}_source": str(tmp_path / "texts" / f"{split}.jsonl") for split in ("validation", "test")}
-    streamed = make_trained("masked-lm", model, streaming=True, tokenizer_documents=6, **held_out)
-    assert probe.measure(streamed) == whole
-
-
 def test_a_learned_table_cannot(make_trained, made):
     model = made(by_position)
     model.config.encoding = "learned"

@@ -35,7 +35,6 @@ def task(name, form="classification", **options):
         ({"test_source": "none"}, r"data\.test_source is for texts that are read"),
         ({"validation_source": "a.txt"}, r"data\.validation_source is for texts that are read"),
         ({"text_column": "t"}, r"data\.text_column is for texts that are read"),
-        ({"task": "causal-lm", "streaming": True}, r"data\.streaming is for texts that are read"),
         ({"source": "a.txt", "train_lengths": (1, 4)}, r"data\.train_lengths is only for data\.source task:NAME"),
         ({"source": "a.txt", "test_examples": 4}, r"data\.test_examples is only for data\.source task:NAME"),
         ({"source": "a.txt", "test_source": "task:parity"}, r"data\.test_source: task:NAME draws all splits itself"),

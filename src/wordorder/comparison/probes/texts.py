@@ -80,7 +80,7 @@ def causal_windows(trained: Trained, block: Ids, length: int) -> list[Window]:
 
 def masked_block(trained: Trained, block: Ids, unit: int, number: int) -> Window:
     """Mask a piece of text as training does, in pieces of a training window; the windows are cut afterwards."""
-    examples = trained.examples  # those of training may be a stream
+    examples = trained.examples
     assert isinstance(examples, MaskedLanguageExamples)
     rows = block.reshape(-1, unit)
     numbers = number * len(rows) + np.arange(len(rows), dtype=np.int64)

@@ -20,8 +20,8 @@ _READERS = frozenset(
 _SPLITS = {"train": "train", "validation": "validation", "test": "test", "validation_matched": "validation"}
 
 
-def open_hub(name: str, *, streaming: bool = False) -> Any:
-    """Return the splits of `NAME` or `NAME:CONFIGURATION`, or, streamed, its training split.
+def open_hub(name: str) -> Any:
+    """Return the splits of `NAME` or `NAME:CONFIGURATION`.
 
     A name that is none on the hub is refused: the library would take it for a folder, or for one of its file readers.
     ``hub:pandas`` would read files of the working directory, and older versions of `datasets` unpickled them.
@@ -38,15 +38,12 @@ def open_hub(name: str, *, streaming: bool = False) -> Any:
             f"data.source hub:{repository} is no name on the hub, such as stanfordnlp/imdb; write a path as it is"
         )
     library: Any = datasets
-    how = {"split": "train", "streaming": True} if streaming else {}
     try:
-        return library.load_dataset(repository, configuration or None, **how)
+        return library.load_dataset(repository, configuration or None)
     except Exception as error:  # the library raises its own, fsspec's, httpx's and OSError; all mean the same here
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        asked = ", and has it a split train" if streaming else ""
         raise BadInput(
-            f"data.source hub:{name} could not be {'opened' if streaming else 'loaded'} (is the network there, and the"
-            f" name right{asked}?): {reason}"
+            f"data.source hub:{name} could not be loaded (is the network there, and the name right?): {reason}"
         ) from error
 
 

@@ -1,12 +1,11 @@
 """Apache Parquet files, read by pyarrow."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from wordorder.data.corpora.document import Row
-from wordorder.data.corpora.lines import START, Found, Place
+from wordorder.data.corpora.lines import Found
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import MOST_UNPACKED, check_plain, most_unpacked, one_line
 
@@ -14,10 +13,8 @@ _AT_A_TIME = 1024  # rows
 _BYTES_OF_A_ROW, _BYTES_OF_A_VALUE = 100, 50  # that Python takes beside the content
 
 
-def read_parquet(
-    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
-) -> Iterator[Found]:
-    """Yield one row per record, with all columns; not `whole`, one row group is in memory. See `RowReader`."""
+def read_parquet(path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
+    """Yield one row per record, with all columns; not `whole`, what can be read of each row group. See `RowReader`."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -30,24 +27,22 @@ def read_parquet(
     if whole:
         check_plain(path)
         if path.stat().st_size == 0:
-            yield Found(None, 0, place, f"{path} is empty")
+            yield Found(None, 0, f"{path} is empty")
             return
     try:
         check_plain(path)
         file = reader.ParquetFile(path)
     except wrong as error:
-        yield Found(None, 0, Place(sys.maxsize), f"{damaged}: {one_line(error)}")
+        yield Found(None, 0, f"{damaged}: {one_line(error)}")
         return
     with file:
         names: list[str] = file.schema_arrow.names
         if len(set(names)) < len(names):
-            yield Found(None, 0, Place(sys.maxsize), f"{damaged}: two of its columns have the same name")
+            yield Found(None, 0, f"{damaged}: two of its columns have the same name")
             return
-        count = file.num_row_groups
-        before = sum(file.metadata.row_group(group).num_rows for group in range(min(place.offset, count)))
-        for groups in [range(count)] if whole else [range(group, group + 1) for group in range(place.offset, count)]:
+        count, before = file.num_row_groups, 0
+        for groups in [range(count)] if whole else [range(group, group + 1) for group in range(count)]:
             here = sum(file.metadata.row_group(group).num_rows for group in groups)
-            skip = place.line if groups.start == place.offset else 0
             try:
                 rows = rows_of(file, groups, path)
             except wrong as error:
@@ -56,14 +51,12 @@ def read_parquet(
                     reason = str(error).splitlines()[0].replace(f"{path} unpacks", "it unpacks")
                     part = f"row group {groups.start} (rows {before + 1} to {before + here})"
                     fault = f"{path} {part} cannot be read: {reason}"
-                yield Found(None, before + 1, Place(groups.stop), fault)
+                yield Found(None, before + 1, fault)
             else:
-                for number, row in enumerate(rows[skip:], start=skip + 1):
-                    after = Place(groups.start, number) if number < here else Place(groups.stop)
-                    yield Found(row, before + number, after)
+                yield from (Found(row, number) for number, row in enumerate(rows, start=before + 1))
             before += here
         if whole and not before:
-            yield Found(None, 0, place, f"{path} has no row")
+            yield Found(None, 0, f"{path} has no row")
 
 
 def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:

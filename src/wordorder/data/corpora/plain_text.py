@@ -1,19 +1,14 @@
 """UTF-8 text files, and WikiText's files of tokens: one document per file or article, or one text to be cut."""
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from wordorder.data.corpora.lines import START, Found, Place, lines_of, text_of_line
+from wordorder.data.corpora.lines import Found
 from wordorder.errors import BadInput
 from wordorder.limits import check_plain
 
-WHOLE_FILE = 2**20
-"""A streamed text file of at most so many bytes is one document; a larger one is cut into documents."""
-DOCUMENT, LONGEST = 10_000, 50_000
-"""Bytes after which a document of a larger text file ends: at the next blank line, or at the latest at a line end."""
 _BORDERS = (r"\n[^\S\n]*\n\s*", r"\n", r"\s")  # blank line, line, space
 # A title has a blank line before and after it; " = 0 = ", a formula that the tokeniser broke off, has not. Sections
 # have two equals signs or more.
@@ -41,57 +36,22 @@ def decode(path: Path, *, keep_returns: bool = False) -> str:
     return text
 
 
-def read_text(
-    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
-) -> Iterator[Found]:
-    """Yield the documents of a text file; see `RowReader`.
-
-    A file that is read as a whole is one row, to be cut by `cut_into_documents`: `text`, and `label`, the name of its
-    folder. A streamed one is a row where it is small, else pieces that end at blank lines: how many documents it will
-    have is not known before all of it is read.
-    """
-    if whole:
-        yield Found({"text": decode(path), "label": path.resolve().parent.name}, 1, Place(sys.maxsize))
-        return
-    small = path.stat().st_size <= WHOLE_FILE
-    held: list[bytes] = []
-    size, first, after = 0, place.line + 1, place
-    for line in lines_of(path, place, at_returns=False):
-        if isinstance(line, Found):
-            yield line._replace(line=first)
-            return
-        content, after = line
-        held.append(content)
-        size += len(content)
-        blank = not content.strip()
-        if not small and ((blank and size >= DOCUMENT) or size >= LONGEST):
-            yield _document(b"".join(held), path, first, after)
-            held, size, first = [], 0, after.line + 1
-    if held:
-        yield _document(b"".join(held), path, first, after)
+def read_text(path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
+    """Yield one row, to be cut by `cut_into_documents`: `text`, and `label`, the name of the file's folder."""
+    yield Found({"text": decode(path), "label": path.resolve().parent.name}, 1)
 
 
-def _document(content: bytes, path: Path, first: int, after: Place) -> Found:
-    text = text_of_line(content, path, after)
-    if isinstance(text, Found):
-        fault = text.fault.replace(f"line {after.line}", f"text from line {first}", 1)
-        return Found(None, first, after, fault)
-    return Found({"text": text.replace("\r\n", "\n").replace("\r", "\n")}, first, after)
-
-
-def read_wikitext(
-    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
-) -> Iterator[Found]:
+def read_wikitext(path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
     """Yield one row per article, with its title, which stands between single equals signs, in the text.
 
     Merity et al. 2016, "Pointer Sentinel Mixture Models", https://arxiv.org/abs/1609.07843. A file without a title is
     one row. `<unk>` and the marks of numbers and hyphens (`@,@`, `@.@`, `@-@`) stay as they are. The label is the name
-    of the folder, as for .txt. Such a file is never streamed.
+    of the folder, as for .txt.
     """
     text, label = decode(path), path.resolve().parent.name
     starts = [match.start() for match in _TITLE.finditer(text)]
     for number, (a, b) in enumerate(pairwise([0, *starts[1:], len(text)]), start=1):
-        yield Found({"text": text[a:b], "label": label}, number, Place(sys.maxsize))
+        yield Found({"text": text[a:b], "label": label}, number)
 
 
 def cut_into_documents(text: str) -> list[str]:

@@ -33,9 +33,6 @@ ROW_READERS: dict[str, RowReader] = {
 READERS = TEXT_READERS | ROW_READERS
 """File name ending -> reader."""
 
-STREAM_READERS = {ending: reader for ending, reader in READERS.items() if ending != ".tokens"}
-"""File name ending -> reader of a file that may be streamed."""
-
 FILE_ENDINGS = tuple(READERS)
 """Endings of the names of files that can be read."""
 

@@ -10,24 +10,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from wordorder.data.corpora.lines import START, Found, Place, lines_of, text_of_line
+from wordorder.data.corpora.lines import Found, lines_of, text_of_line
 
 
 class _Texts:
-    """Lines as text, the place after the last one that was taken, and the line of the record that cannot be read."""
+    """Lines as text, the number of the last one that was taken, and the line of the record that cannot be read."""
 
-    def __init__(self, path: Path, place: Place, *, whole: bool) -> None:
+    def __init__(self, path: Path, *, whole: bool) -> None:
         self._path, self._whole = path, whole
-        self.after = place
+        self.line = 0
         self.lost: Found | None = None
 
     def __iter__(self) -> Iterator[str]:
-        for line in lines_of(self._path, self.after, whole=self._whole):
+        for line in lines_of(self._path, whole=self._whole):
             if isinstance(line, Found):
-                self.after, self.lost = line.after, line
+                self.line, self.lost = line.line, line
                 return
-            content, self.after = line
-            text = text_of_line(content, self._path, self.after)
+            self.line, content = line
+            text = text_of_line(content, self._path, self.line)
             if isinstance(text, Found):
                 self.lost = text
                 yield "\n"  # stands for the line, so that those before and after it are read
@@ -43,63 +43,57 @@ class _Texts:
         else:
             records = ([] if not line or line.isspace() else line.rstrip("\r\n").split("\t") for line in self)
         while True:
-            first, wrong = self.after.line + 1, None
+            first, wrong = self.line + 1, None
             # the limit belongs to the whole process, so it is put back before anybody else runs
             limit = csv.field_size_limit(sys.maxsize)
             try:
                 record = next(records, None)
             except csv.Error as error:
                 record = []
-                wrong = Found(None, first, self.after, f"{self._path} line {first} is not CSV: {error}")
+                wrong = Found(None, first, f"{self._path} line {first} is not CSV: {error}")
             finally:
                 csv.field_size_limit(limit)
             lost, self.lost = self.lost or wrong, None
             if lost is not None:
-                yield lost._replace(line=first, after=self.after)
+                yield lost._replace(line=first)
             elif record:
                 yield first, record
             if record is None:
                 return
 
 
-def read_table(
-    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
-) -> Iterator[Found]:
+def read_table(path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
     """Yield one row per record of .csv or .tsv; every value is text. See `RowReader`.
 
     Args:
-        place: where to begin; the first line of the file is read for the names of the columns in any case.
         columns: names of the columns where the first line does not name them (CoLA's train.tsv); None: it does.
-        whole: all rows are held in memory. An end of a line within quotes is then "\\n" however the file has it.
+        whole: the whole file is wanted. An end of a line within quotes is then "\\n" however the file has it.
     """
-    names, begin = columns, START
+    names, records = columns, _Texts(path, whole=whole).records()
     if names is None:
-        texts = _Texts(path, START, whole=whole)
-        head = next(texts.records(), None)
+        head = next(records, None)
         if isinstance(head, Found):
-            yield head._replace(after=Place(sys.maxsize, 1))
+            yield head
             return
-        names, begin = head[1] if head else (), texts.after
+        names = head[1] if head else ()
         # spreadsheets leave columns without a name, which nobody can ask for
         twice = sorted(name for name, count in Counter(names).items() if count > 1 and name.strip())
         if twice:
             fault = f"{path} has {names.count(twice[0])} columns named {twice[0]!r}: rename or remove all but one"
-            yield Found(None, 1, Place(sys.maxsize, 1), fault)
+            yield Found(None, 1, fault)
             return
-    texts = _Texts(path, max(place, begin), whole=whole)
     empty = True
-    for found in texts.records():
+    for found in records:
         if isinstance(found, Found):
             yield found
             continue
         line, record = found
         empty = False
         if len(record) == len(names):
-            yield Found(dict(zip(names, record, strict=True)), line, texts.after)
+            yield Found(dict(zip(names, record, strict=True)), line)
             continue
         origin = "the first line names" if columns is None else "data.columns names"
-        fault = f"{path} line {line} has {len(record)} fields where {origin} {len(names)}"
-        yield Found(None, line, texts.after, fault)
+        yield Found(None, line, f"{path} line {line} has {len(record)} fields where {origin} {len(names)}")
     if whole and empty:
         named = columns is None and names
-        yield Found(None, 0, place, f"{path} {'has a line of column names and no row' if named else 'is empty'}")
+        yield Found(None, 0, f"{path} {'has a line of column names and no row' if named else 'is empty'}")

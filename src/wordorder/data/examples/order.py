@@ -47,17 +47,6 @@ class EpochOrder(Sampler[tuple[int, int]]):
         return self.length
 
 
-class StreamOrder(EpochOrder):
-    """The examples of a stream as they come: no list of them is made, since there may be thousands of millions."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__(length, seed=0, shuffle=False)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        epoch = self.epoch
-        return ((epoch, index) for index in range(self.length))
-
-
 class LengthGroupedEpochOrder(EpochOrder):
     """As `EpochOrder`, with examples of about the same length in one batch, so that little is padded.
 

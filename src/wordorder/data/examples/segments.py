@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,9 +51,6 @@ class Segments:
         return Segments(ids=self.ids[np.repeat(kept, self.lengths)], starts=starts_of(self.lengths[kept]))
 
 
-_NONE = Segments(ids=np.empty(0, np.int32), starts=np.zeros(1, np.int64))
-
-
 def framed(ids: Ids, first: Integers, last: Integers, *, cls_id: int | None, sep_id: int) -> Segments:
     """Frame the spans from `first` to `last` of `ids` as `[CLS] span [SEP]`, or as `span [SEP]`."""
     size = last - first
@@ -71,10 +67,7 @@ def framed(ids: Ids, first: Integers, last: Integers, *, cls_id: int | None, sep
 
 
 class Packer(ABC):
-    """Makes segments of documents that come all at once, or block by block.
-
-    What a block leaves for the next one, fewer tokens than a segment has or about so, is `carry`: plain values, which
-    may be put back to go on from any block.
+    """Makes segments of documents.
 
     Args:
         length: most tokens of a segment, special tokens included.
@@ -82,28 +75,10 @@ class Packer(ABC):
 
     def __init__(self, *, length: int, cls_id: int, sep_id: int) -> None:
         self.length, self.cls_id, self.sep_id = length, cls_id, sep_id
-        self.carry: dict[str, Any] = {}
 
     @abstractmethod
-    def feed(self, documents: EncodedDocuments) -> Segments:
-        """Return the segments that are full after these documents."""
-
-    def flush(self) -> Segments:
-        """Return the segments of what is left at the end of the text."""
-        return _NONE
-
     def pack(self, documents: EncodedDocuments) -> Segments:
         """Return the segments of a whole text."""
-        full, rest = self.feed(documents), self.flush()
-        if not len(rest):
-            return full
-        return Segments(
-            ids=np.concatenate([full.ids, rest.ids]),
-            starts=np.concatenate([full.starts, rest.starts[1:] + len(full.ids)]),
-        )
-
-    def _carried(self) -> Ids:
-        return np.array(self.carry.get("ids", ()), np.int32)
 
 
 class WholeSentences(Packer):
@@ -113,12 +88,10 @@ class WholeSentences(Packer):
     never crosses documents, so the last of a document may be short. No token is lost.
     """
 
-    def feed(self, documents: EncodedDocuments) -> Segments:
+    def pack(self, documents: EncodedDocuments) -> Segments:
         spans: list[tuple[int, int]] = []
         for number in range(len(documents)):
-            borders = documents.sentences(number).tolist()
-            closed, start = _closed_spans(borders, self.length - 2)
-            spans += closed if borders[-1] == start else [*closed, (start, borders[-1])]
+            spans += _spans(documents.sentences(number).tolist(), self.length - 2)
         first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
         return framed(documents.ids, first, last, cls_id=self.cls_id, sep_id=self.sep_id)
 
@@ -127,40 +100,24 @@ class AcrossDocuments(Packer):
     """Pack `[CLS] sentences [SEP]`: as many whole sentences as fit, of several documents, RoBERTa's FULL-SENTENCES.
 
     Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2; TUPE was trained so. A document that ends within a
-    segment is followed by [SEP] and the next one. A sentence longer than a segment is cut. No token is lost. The open
-    segment is carried: the next sentence may still move its end.
+    segment is followed by [SEP] and the next one. A sentence longer than a segment is cut. No token is lost.
     """
 
-    def feed(self, documents: EncodedDocuments) -> Segments:
+    def pack(self, documents: EncodedDocuments) -> Segments:
         ends = np.unique(documents.borders[1:])
         ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
         # each [SEP] belongs to the last sentence before it
         shift = np.searchsorted(ends, documents.sentence_starts, side="right")
-        before = self._carried()
-        running = np.concatenate([before, np.insert(documents.ids, ends, np.int32(self.sep_id))])
-        new = (documents.sentence_starts + shift)[1:] + len(before)
-        borders = [*self.carry.get("borders", [0]), *new.tolist()]
-        spans, start = _closed_spans(borders, self.length - 2)
-        open_borders = [0, *(border - start for border in borders if border > start)]
-        self.carry = {"ids": running[start:].tolist(), "borders": open_borders}
-        return self._framed(running, spans)
-
-    def flush(self) -> Segments:
-        ids, self.carry = self._carried(), {}
-        return self._framed(ids, [(0, len(ids))] if len(ids) else [])
-
-    def _framed(self, running: Ids, spans: list[tuple[int, int]]) -> Segments:
+        running = np.insert(documents.ids, ends, np.int32(self.sep_id))
+        spans = _spans([0, *(documents.sentence_starts + shift)[1:].tolist()], self.length - 2)
         first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
         last = last - (running[last - 1] == self.sep_id)  # a segment's own [SEP] follows
         some = last > first
         return framed(running, first[some], last[some], cls_id=self.cls_id, sep_id=self.sep_id)
 
 
-def _closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], int]:
-    """Return the runs of whole sentences, at most `room` tokens each, that no further sentence can change.
-
-    Beside them, where the run begins that is still open.
-    """
+def _spans(borders: list[int], room: int) -> list[tuple[int, int]]:
+    """Return the runs of whole sentences, at most `room` tokens each, from the first border to the last."""
     spans: list[tuple[int, int]] = []
     start = end = borders[0]
     for border in borders[1:]:
@@ -170,7 +127,7 @@ def _closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]],
             spans.append((start, cut))
             start = end = cut
         end = border
-    return spans, start
+    return spans if end == start else [*spans, (start, end)]
 
 
 class Contiguous(Packer):
@@ -181,20 +138,16 @@ class Contiguous(Packer):
 
     keeps_last = False
 
-    def feed(self, documents: EncodedDocuments) -> Segments:
-        running = np.concatenate([self._carried(), in_a_row(documents, self.sep_id)])
-        size = self.length - 1
-        count = len(running) // size
-        ids = np.full((count, self.length), self.cls_id, np.int32)
-        ids[:, 1:] = running[: count * size].reshape(count, size)
-        self.carry = {"ids": running[count * size :].tolist()}
-        return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * self.length)
-
-    def flush(self) -> Segments:
-        ids, self.carry = self._carried(), {}
-        if not len(ids) or not self.keeps_last:
-            return _NONE
-        return Segments(ids=np.insert(ids, 0, self.cls_id), starts=np.array([0, len(ids) + 1], np.int64))
+    def pack(self, documents: EncodedDocuments) -> Segments:
+        running, size = in_a_row(documents, self.sep_id), self.length - 1
+        starts = np.arange(0, len(running), size)
+        if len(running) % size and not self.keeps_last:
+            running, starts = running[: starts[-1]], starts[:-1]
+        # a [CLS] before each segment
+        return Segments(
+            ids=np.insert(running, starts, np.int32(self.cls_id)),
+            starts=np.append(starts, len(running)) + np.arange(len(starts) + 1),
+        )
 
 
 class CausalSegments(Contiguous):

@@ -38,16 +38,10 @@ class HeldOut:
     """
 
     def __init__(self, parts: Mapping[str, Iterable[Document]]) -> None:
-        self._same: dict[bytes, str] = {}
         self._normalised: dict[bytes, str] = {}
         for name, documents in parts.items():
             for document in documents:
-                self._same[short_hash(same_text(document.text))] = name
                 self._normalised[short_hash(normalised(document.text))] = name
-
-    def copy_of(self, text: str) -> str | None:
-        """Return the split that holds the same text but for white space, or None."""
-        return self._same.get(short_hash(same_text(text)))
 
     def leak_of(self, text: str) -> str | None:
         """Return the split that holds the same words, see `normalised`, or None."""
@@ -64,10 +58,10 @@ def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettin
     generated = data.generated is not None  # without its punctuation a text is another one
     if data.leakage == IGNORE or generated or any(document.pair is not None for document in train[:1]):
         return
-    for number, document in enumerate(train, start=1):
+    for document in train:
         split = held_out.leak_of(document.text)
         if split is not None:
-            log.count(LEAKS, "train", number, f"{document.text.strip()[:60]!r} is in {split}")
+            log.count(LEAKS, "train", f"{document.text.strip()[:60]!r} is in {split}")
     if log.number(LEAKS) and data.leakage == ERROR:
         raise BadInput(
             f"data.source {data.source}: {log.line(LEAKS)}; "

@@ -46,12 +46,11 @@ class Saving:
     A checkpoint holds safetensors and JSON only: weights, optimizer, learning rates, random generators, half-finished
     averages, what the meter has counted and the digest of the batches. Of several processes, process 0 writes for all,
     and what it writes does not show how weights and optimizer were shared out among them. All processes call every
-    method together. Of training examples that are a stream the position is kept, and checkpoints of `keep_steps` are
-    never removed.
+    method together. Checkpoints of `keep_steps` are never removed.
     """
 
-    def __init__(self, training: Training, *, tokenizer: Any, examples: Any, keep_steps: Collection[int]) -> None:
-        self._training, self._tokenizer, self._examples = training, tokenizer, examples
+    def __init__(self, training: Training, *, tokenizer: Any, keep_steps: Collection[int]) -> None:
+        self._training, self._tokenizer = training, tokenizer
         self.keep_steps = frozenset(keep_steps)
         self._passed_over = set[Path]()
         """Damaged checkpoints after the one that the run was resumed from; they are not counted in its place."""
@@ -88,11 +87,9 @@ class Saving:
     def _state_of_process(self) -> dict[str, Any]:
         """Return the part of the state that differs between processes."""
         training = self._training
-        place = getattr(self._examples, "state_dict", None)
         return {
             "random": random_state(),
             CARRIED: None if training.memories is None else training.memories.state_dict(),
-            "data": None if place is None else place(),
             "training": {
                 "loss_sum": float(training.loss_sum),
                 "logged_step": training.logged_step,
@@ -113,9 +110,8 @@ class Saving:
             save_state(folder, "scaler", parts.accelerator.scaler.state_dict())
         save_state(folder, "random", [state["random"] for state in states])
         for process, state in enumerate(states):
-            for name in (CARRIED, "data"):
-                if state[name] is not None:
-                    save_state(folder, f"{name}-{process}", state[name])
+            if state[CARRIED] is not None:
+                save_state(folder, f"{CARRIED}-{process}", state[CARRIED])
         first, *others = [state["training"] for state in states]
         save_state(folder, "training", {**first, "rows_of_a_step": training.rows_of_a_step, "others": others})
         training.state.save_to_json(str(folder / STATE))
@@ -152,7 +148,7 @@ class Saving:
             self._tokenizer.save_pretrained(str(folder))
 
     def begin(self, start: Path | None) -> None:
-        """Restore counts, log, memories and the data's position, before the model is wrapped; weights too if whole.
+        """Restore counts, log and memories, before the model is wrapped; weights too if whole.
 
         `start` is the newest whole checkpoint of the run folder, or None for a run that begins.
         """
@@ -178,7 +174,7 @@ class Saving:
             load_weights(parts.model, start)
 
     def _restore_counts(self, start: Path) -> None:
-        training, processes = self._training, self._training.parts.processes
+        training = self._training
         with taken_up(start, "training"):
             saved = self._own_counts(start)
             training.meter.load_state(saved["meter"])
@@ -186,17 +182,6 @@ class Saving:
             # The average that was being taken when the checkpoint was written goes on.
             training.loss_sum = torch.tensor(float(saved["loss_sum"]), device=training.parts.device)
             training.logged_step = int(saved["logged_step"])
-        load_place = getattr(self._examples, "load_state_dict", None)
-        if load_place is None:
-            return
-        readers = len(list(start.glob("data-*.json")))
-        if readers != processes.count:
-            raise BadInput(
-                f"{start} has the places in the streamed text of {readers} processes, this run has "
-                f"{processes.count}, whose shares are others; resume with as many, or start anew"
-            )
-        with taken_up(start, name := f"data-{processes.index}"):
-            load_place(load_state(start, name))
 
     def _own_counts(self, start: Path) -> dict[str, Any]:
         """Return the counts and averages of this process; those of another number of processes are combined."""

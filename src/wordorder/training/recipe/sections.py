@@ -32,7 +32,7 @@ def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     """Check the sections that make one run; return the recipe's fields (None when there are faults) and the faults."""
     from wordorder.data import DataConfig, TokenizerConfig
-    from wordorder.data.config import streaming_faults, token_faults
+    from wordorder.data.config import token_faults
 
     training = tables.get("training", {})
     pretrained, faults = None, list[str]()
@@ -52,7 +52,6 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training)
     faults += _metric_faults(training, task, data)
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
-    faults += streaming_faults(data, training) if data is not None else []
     for name in SOURCES:
         source = tables.get("data", {}).get(name)
         if isinstance(source, str) and source.strip():

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from typing import Any
 
-from wordorder.data import PreparedData, TextStream
+from wordorder.data import PreparedData
 from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.launch import process_count
 from wordorder.tasks import TASKS
@@ -34,10 +34,8 @@ def examples_in(statistics: Mapping[str, Any]) -> dict[str, int]:
 
 def advice_on(recipe: Recipe, prepared: PreparedData, examples: int) -> Iterator[str]:
     """Yield advice on a run whose processes read so many examples in an epoch, and on the reading of its data."""
-    found = [_scale_advice(recipe, prepared), _numbers_advice(recipe, prepared), _sharding_advice(recipe)]
-    if not isinstance(prepared.train, TextStream):
-        found.append(_accumulation_advice(recipe, examples))
-    yield from filter(None, found)
+    advice = [_scale_advice(recipe, prepared), _numbers_advice(recipe, prepared), _sharding_advice(recipe)]
+    yield from filter(None, [*advice, _accumulation_advice(recipe, examples)])
     yield from prepared.log.lines()
 
 

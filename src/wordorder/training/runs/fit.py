@@ -10,16 +10,7 @@ from typing import Any
 
 import torch
 
-from wordorder.data import (
-    EpochOrder,
-    LengthGroupedEpochOrder,
-    PreparedData,
-    ReadingLog,
-    RunningText,
-    Sharing,
-    StreamOrder,
-    TextStream,
-)
+from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData, RunningText
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
@@ -63,7 +54,7 @@ def train_and_test(
     try:
         with cpu_threads(recipe.training.get("threads")):
             return _train_and_test(recipe, prepared, folder, start=start, shown=shown)
-    except BadInput:  # nothing was started: a streamed text, which is read while it is trained on, is bad
+    except BadInput:  # nothing was started: an epoch has not one batch
         if is_main() and not checkpoints(folder):
             _take_back(folder, there, missing)
         raise
@@ -134,7 +125,7 @@ def _train_and_test(
             )
             evaluation = _evaluation(recipe, prepared, training)
             keep_steps = recipe.training.get("keep_steps") or ()
-            saving = Saving(training, tokenizer=prepared.tokenizer, examples=examples, keep_steps=keep_steps)
+            saving = Saving(training, tokenizer=prepared.tokenizer, keep_steps=keep_steps)
             cls, pad = (int(getattr(prepared.tokenizer, f"{role}_token_id")) for role in ("cls", "pad"))
             loop = Loop(
                 training=training,
@@ -252,16 +243,6 @@ def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -
     """
     train, task = prepared.train, TASKS[recipe.data.task]
     seed, segments = recipe.training["seed"], recipe.segments_per_step
-    if isinstance(train, TextStream):
-        sharing = Sharing(
-            batch=arguments.per_device_train_batch_size,
-            accumulation=arguments.gradient_accumulation_steps,
-            steps=arguments.max_steps,
-            rank=arguments.process_index,
-            world=arguments.world_size,
-            parts=segments,
-        )
-        return train.examples(sharing), StreamOrder(len(sharing))
     if isinstance(train, RunningText):
         micro_batches = arguments.gradient_accumulation_steps // segments
         rows = arguments.per_device_train_batch_size * micro_batches * arguments.world_size
@@ -307,7 +288,6 @@ def _finish(
     if isinstance(evaluation, TranslationEvaluation):
         metrics["bleu_signature"] = evaluation.signature
         metrics["generation"] = asdict(evaluation.search)
-    _report_reading(prepared, training)
     weights = saving.gathered_weights()
     if is_main():
 
@@ -315,6 +295,8 @@ def _finish(
             saving.save_for_use(staging, weights)
             write_run_card(staging, folder, metrics)
 
+        if prepared.log:
+            write_json(folder / files.READING, prepared.log.summary())
         write_model(folder / files.MODEL, fill)
         if units is not None:
             fingerprint = str(prepared.statistics["fingerprint"])
@@ -333,15 +315,3 @@ def _logged(log: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:
     """Return the scores of the validation data after a step; empty if they were not computed then."""
     rows = [row for row in log if row["step"] == step and "eval_loss" in row] or [{}]
     return {name.removeprefix("eval_"): value for name, value in rows[-1].items() if name.startswith("eval_")}
-
-
-def _report_reading(prepared: PreparedData, training: Training) -> None:
-    """Show the log of a streamed text, and write the log of all reading; called by all processes."""
-    streamed, processes = ReadingLog(), training.parts.processes
-    if isinstance(prepared.train, TextStream):
-        streamed = streamed.merged(processes.everyones(prepared.train.log.state_dict()))
-    for line in streamed.lines():
-        training.progress.say(line)
-    both = streamed.merged([prepared.log.state_dict(), streamed.state_dict()])
-    if both and processes.is_main:
-        write_json(training.folder / files.READING, both.summary())

@@ -1,4 +1,4 @@
-"""Files that are read row by row: from any place the same rows follow, and what cannot be read is named or skipped."""
+"""Files of rows: every row is read, and what cannot be read is named, or skipped and counted."""
 
 import csv
 import gzip
@@ -9,12 +9,8 @@ import os
 import pytest
 
 from wordorder.data import DataConfig, ReadingLog, documents
-from wordorder.data.corpora import lines
-from wordorder.data.corpora.lines import Place, read_json_lines
-from wordorder.data.corpora.plain_text import WHOLE_FILE
-from wordorder.data.corpora.read import STREAM_READERS
+from wordorder.data.corpora.read import ROW_READERS
 from wordorder.data.documents import read_and_count
-from wordorder.data.streaming.texts import FileTexts
 from wordorder.errors import BadInput
 
 TEXTS = ["One, two.", 'He said "three"\nand left.', "Viërr — fünf 😀", "\tsix", "seven\r\neight"]
@@ -39,40 +35,29 @@ def write(path, texts=TEXTS):
     return path
 
 
-def found_in(path, place=None, columns=None):
-    kind = next(ending for ending in sorted(STREAM_READERS, key=len, reverse=True) if path.name.endswith(ending))
-    return list(STREAM_READERS[kind](path, place or Place(), columns))
+def read(path, **fields):
+    """The texts of a file, and the log of what was passed over."""
+    log = ReadingLog(skip=True)
+    documents, _ = read_and_count(DataConfig(source=str(path), task="masked-lm", skip_unreadable=True, **fields), log)
+    return [document.text for document in documents], log
+
+
+def found_in(path, columns=None):
+    kind = next(ending for ending in sorted(ROW_READERS, key=len, reverse=True) if path.name.endswith(ending))
+    return list(ROW_READERS[kind](path, columns))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.parquet"])
-def test_from_any_place_the_same_rows_follow(tmp_path, name):
+def test_every_row_is_read(tmp_path, name):
     found = found_in(write(tmp_path / name))
     assert [one.row["text"] for one in found] == TEXTS
     assert not any(one.fault for one in found)
-    for number, one in enumerate(found):
-        assert found_in(tmp_path / name, one.after) == found[number + 1 :]
 
 
 def test_a_table_without_quotes_or_names(tmp_path):
     (tmp_path / "a.tsv").write_text('1\ta "quoted\n2\tb\n')
-    found = found_in(tmp_path / "a.tsv", columns=("n", "text"))
+    found = found_in(tmp_path / "a.tsv", ("n", "text"))
     assert [one.row for one in found] == [{"n": "1", "text": 'a "quoted'}, {"n": "2", "text": "b"}]
-    assert found_in(tmp_path / "a.tsv", found[0].after, ("n", "text")) == found[1:]
-
-
-def test_a_small_text_is_one_document_and_a_large_one_is_cut_at_blank_lines(tmp_path):
-    paragraph = "Wörter und mehr Wörter.\n" * 200 + "\n"
-    (tmp_path / "a.txt").write_text(paragraph * 4)
-    (one,) = found_in(tmp_path / "a.txt")
-    assert one.row == {"text": paragraph * 4}
-    content = paragraph * (WHOLE_FILE // len(paragraph) + 5)
-    (tmp_path / "b.txt").write_text(content)
-    found = found_in(tmp_path / "b.txt")
-    assert len(found) > 50
-    assert "".join(one.row["text"] for one in found) == content
-    assert all(one.row["text"].endswith("\n\n") for one in found)
-    for number in (0, 7, len(found) - 1):
-        assert found_in(tmp_path / "b.txt", found[number].after) == found[number + 1 :]
 
 
 ENDS = {
@@ -89,16 +74,8 @@ def test_lines_may_end_in_any_way_and_blank_ones_are_passed_over(tmp_path, name,
     found = found_in(tmp_path / name)
     assert [(one.row or {}).get("text") for one in found] == ["one", "two"]
     assert [one.line for one in found] == [len(ENDS[name]) - 1 - (name == "a.tsv"), len(ENDS[name])]
-    assert found_in(tmp_path / name, found[0].after) == found[1:]
     documents, empty = read_and_count(DataConfig(source=str(tmp_path / name), task="masked-lm"))
     assert ([document.text for document in documents], empty) == (["one", "two"], 0)
-
-
-def test_a_file_that_is_held_in_memory_may_have_lines_of_any_length(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_LINE", 100)
-    write(tmp_path / "a.jsonl", ["x" * 200])
-    assert [len(row["text"]) for row in lines.read_rows(read_json_lines, tmp_path / "a.jsonl")] == [200]
-    assert {one.row is None for one in found_in(tmp_path / "a.jsonl")} == {True}
 
 
 def test_what_is_wrong_with_a_line_of_json_is_counted_in_that_line(tmp_path):
@@ -123,44 +100,22 @@ DAMAGE = {
 }
 
 
-def stream(path, log):
-    source = FileTexts(DataConfig(source=str(path), task="masked-lm"), log, seed=None)
-    return [text.text for text in source.texts(source.start(0)) if text.text is not None]
-
-
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_line_is_named_or_skipped_and_counted(tmp_path, damage):
     name, content, expected = DAMAGE[damage]
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(BadInput) as caught:
-        stream(path, ReadingLog())
+        read_and_count(DataConfig(source=str(path), task="masked-lm"))
     (fault,) = caught.value.faults
     assert str(path) in fault
     assert expected in fault
-    assert fault.endswith("set data.skip_unreadable=true to pass over what cannot be read")
-    log = ReadingLog(skip=True)
-    assert stream(path, log) == ["one", "three"]
-    assert log.summary()["unreadable"] == {
-        "count": 1,
-        "files": {str(path): 1},
-        "first": [fault.split("; set data.")[0]],
-    }
-    assert stream(path, log) == ["one", "three"]
-    assert log.number("unreadable") == 1, "a second reading counts nothing again"
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_corpus_that_is_held_in_memory_skips_the_same(tmp_path, damage):
-    name, content, _ = DAMAGE[damage]
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match=name):
-        read_and_count(DataConfig(source=str(path), task="masked-lm"))
-    log = ReadingLog(skip=True)
-    documents, _ = read_and_count(DataConfig(source=str(path), task="masked-lm", skip_unreadable=True), log)
-    assert [document.text for document in documents] == ["one", "three"]
-    assert log.number("unreadable") == 1
+    texts, log = read(path)
+    assert texts == ["one", "three"]
+    (detail,) = log.summary()["unreadable"].pop("first")
+    assert str(path) in detail
+    assert expected in detail
+    assert log.summary()["unreadable"] | {"first": []} == {"count": 1, "files": {str(path): 1}, "first": []}
 
 
 def test_lines_and_rows_that_are_skipped_are_each_counted_once_and_are_not_empty(tmp_path):
@@ -169,12 +124,8 @@ def test_lines_and_rows_that_are_skipped_are_each_counted_once_and_are_not_empty
     path.write_text("\n".join([*map(json.dumps, rows), "{broken", '{"text": " ", "label": "a"}', ""]))
     log = ReadingLog(skip=True)
     config = DataConfig(source=str(path), task="classification", skip_unreadable=True)
-    for _ in range(2):  # a second reading counts nothing again
-        documents, empty = read_and_count(config, log)
-        assert (len(documents), empty, log.number("unreadable")) == (17, 1, 4)
-        state = log.state_dict()
-        log = ReadingLog(skip=True)
-        log.load_state_dict(state)
+    documents, empty = read_and_count(config, log)
+    assert (len(documents), empty, log.number("unreadable")) == (17, 1, 4)
 
 
 def test_files_that_are_cut_off_or_nothing_at_all(tmp_path):
@@ -183,18 +134,16 @@ def test_files_that_are_cut_off_or_nothing_at_all(tmp_path):
     (tmp_path / "b.parquet").write_bytes(b"no such thing")
     write(tmp_path / "c.jsonl", ["whole"])
     (tmp_path / "d.txt").write_bytes(b"Caf\xe9")
-    for names, expected in (("a.*", r"a\.jsonl\.gz line \d+: "), ("b.*", "not a Parquet"), ("d.*", "d.txt text from")):
+    for names, expected in (
+        ("a.*", r"a\.jsonl\.gz is cut off"),
+        ("b.*", "not a Parquet"),
+        ("d.*", "d.txt is not UTF-8"),
+    ):
         with pytest.raises(BadInput, match=expected):
-            stream(tmp_path / names, ReadingLog())
-    log = ReadingLog(skip=True)
-    texts = stream(tmp_path / "*", log)
+            read_and_count(DataConfig(source=str(tmp_path / names), task="masked-lm"))
+    texts, log = read(tmp_path / "*")
     assert texts[-1] == "whole"
     assert 500 < len(texts) < 3000
-    assert log.number("unreadable") == 3
-    config = DataConfig(source=str(tmp_path / "*"), task="masked-lm", skip_unreadable=True)
-    log = ReadingLog(skip=True)
-    documents, _ = read_and_count(config, log)
-    assert [document.text for document in documents] == texts
     assert log.number("unreadable") == 3
 
 
@@ -206,60 +155,20 @@ def test_a_damaged_row_group_is_skipped(tmp_path):
     start = column.dictionary_page_offset or column.data_page_offset
     content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
     path.write_bytes(content)
-    log = ReadingLog(skip=True)
-    assert [text[:6] for text in stream(path, log)] == [f"text {n}" for n in (0, 1, 4, 5, 6, 7, 8, 9)]
+    texts, log = read(path)
+    assert [text[:6] for text in texts] == [f"text {n}" for n in (0, 1, 4, 5, 6, 7, 8, 9)]
     (fault,) = log.summary()["unreadable"]["first"]
     assert "row group 1 (rows 3 to 4) cannot be read" in fault
 
 
 def test_a_wrong_column_is_an_error_even_where_damage_is_skipped(tmp_path):
     write(tmp_path / "a.jsonl")
-    data = DataConfig(source=str(tmp_path / "a.jsonl"), task="masked-lm", text_column="body")
-    source = FileTexts(data, ReadingLog(skip=True), seed=None)
     with pytest.raises(BadInput, match="has no column 'body'; its columns are text, n; name the right one by"):
-        list(source.texts(source.start(0)))
-
-
-def test_files_of_another_kind_are_refused_and_a_folder_of_splits_gives_train(tmp_path):
-    (tmp_path / "wiki.train.tokens").write_text("a b c")
-    with pytest.raises(BadInput, match=r"data\.streaming cannot read .*wiki\.train\.tokens"):
-        stream(tmp_path, ReadingLog())
-    (tmp_path / "wiki.train.tokens").unlink()
-    for name in ("train", "validation", "test"):
-        write(tmp_path / f"{name}.jsonl", [name])
-    assert stream(tmp_path, ReadingLog()) == ["train"]
-
-
-def test_a_log_of_several_processes(tmp_path):
-    logs = [ReadingLog(skip=True) for _ in range(2)]
-    for log in logs:
-        log.unreadable("a", 3, "a line 3")
-        log.unreadable("a", 3, "a line 3")
-    logs[0].count("leaks", "a", 1, "one")
-    logs[1].count("leaks", "a", 2, "two")
-    logs[1].unreadable("b", 1, "b line 1")
-    states = json.loads(json.dumps([log.state_dict() for log in logs]))
-    whole = ReadingLog().merged(states)
-    assert {kind: own["count"] for kind, own in whole.summary().items()} == {"unreadable": 2, "leaks": 2}
-    restored = ReadingLog()
-    restored.load_state_dict(states[1])
-    assert restored.summary() == logs[1].summary()
-    assert bool(restored)
-    assert not ReadingLog()
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.parquet", "a.txt"])
-def test_a_file_that_became_a_pipe_is_named_and_not_waited_for(tmp_path, name):
-    (write(tmp_path / name) if name != "a.txt" else (tmp_path / name)).write_bytes(b"\n")
-    texts = FileTexts(DataConfig(source=str(tmp_path), task="masked-lm"), ReadingLog(), seed=None)
-    (tmp_path / name).unlink()
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(BadInput, match=rf"{name}.*it is a pipe or a device, not a file"):
-        list(texts.texts(texts.start(0)))
+        read(tmp_path / "a.jsonl", text_column="body")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.tsv", "a.parquet", "a.txt", "a.tokens"])
-def test_a_pipe_is_not_waited_for_where_a_corpus_is_held_in_memory(tmp_path, name, monkeypatch):
+def test_a_file_that_became_a_pipe_is_named_and_not_waited_for(tmp_path, name, monkeypatch):
     os.mkfifo(tmp_path / name)  # put there after the files were found
     monkeypatch.setattr(documents, "find_files", lambda name, source: (tmp_path, [next(tmp_path.iterdir())]))
     with pytest.raises(BadInput, match=rf"{name} .*it is a pipe or a device, not a file"):
