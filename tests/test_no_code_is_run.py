@@ -55,7 +55,6 @@ ALLOWED = {
     "data/__init__.py: import_module": "lazy exports: the names are a literal table",
     "cli/main.py: import_module": "looks whether typer and rich are installed",
     "tasks/catalog.py: import_module": "a task's file, by its name in a literal table",
-    "streams.py: os.execv": "this interpreter with its own arguments, once, in UTF-8 mode",
     "training/runs/environment.py: subprocess.run": "asks git for the commit of this package",
 }
 """File and call -> why it runs nothing that a file says."""

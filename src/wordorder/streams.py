@@ -20,17 +20,6 @@ _ESCAPE = "wordorder-escape"
 _CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 
 
-def use_utf8() -> None:
-    """Start the interpreter anew in its UTF-8 mode where the locale knows ASCII alone (LC_ALL=C, POSIX).
-
-    No other letter can be written there in the name of a file or in a text. Python does so by itself, unless
-    PYTHONUTF8=0 keeps it from doing so. Environment and arguments stay the same, and so does the process.
-    """
-    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("PYTHONUTF8") != "1":
-        os.environ["PYTHONUTF8"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
 def prepare_streams() -> None:
     """Make the three streams safe to use, in the process that calls it.
 
@@ -45,8 +34,7 @@ def prepare_streams() -> None:
             setattr(sys, name, open(opened, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
     given = sys.stdin
     if isinstance(given, io.TextIOWrapper):
-        ascii_only = codecs.lookup(given.encoding).name == "ascii"
-        given.reconfigure(encoding="utf-8" if ascii_only else None, errors="strict")
+        given.reconfigure(errors="strict")  # some locales would let bytes through that are no letters
     sys.stdout = _guarded(sys.stdout, dropping=False)
     sys.stderr = _guarded(sys.stderr, dropping=True)
 

@@ -143,14 +143,6 @@ def test_ctrl_c_while_the_command_line_is_loaded_prints_no_traceback(tmp_path: P
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "wordorder: interrupted\n")
 
 
-def test_a_working_directory_that_was_removed_is_bad_input(tmp_path: Path):
-    (tmp_path / "gone").mkdir()
-    command = f"cd {tmp_path}/gone && rmdir {tmp_path}/gone && {sys.executable} -m wordorder list"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "wordorder: the working directory was removed; change to another one by cd\n"
-
-
 def test_many_and_long_faults_are_cut_and_counted():
     faults = [f"name{i}: unknown; take another" for i in range(1000)]
     faults[0] = "k" * 900_000 + ": unknown; take another"
@@ -159,11 +151,3 @@ def test_many_and_long_faults_are_cut_and_counted():
     assert len(lines[0]) < 2100
     assert lines[0].endswith("; take another")
     assert lines[-1] == "wordorder: and 950 more faults"
-
-
-def test_stripped_docstrings_are_one_line_with_the_remedy():
-    command = [sys.executable, "-OO", "-m", "wordorder", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("wordorder: Python runs with PYTHONOPTIMIZE=2 (-OO)")
-    assert done.stderr.count("\n") == 1

@@ -5,7 +5,6 @@ with nothing to save. `--debug` adds the traceback.
 """
 
 import difflib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ from typer.core import TyperGroup
 
 from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped, install_command
 from wordorder.launch import first_to_fail
-from wordorder.limits import one_line
 
 _MOST_LINES, _LINE_START, _LINE_END = 50, 1500, 500
 
@@ -47,34 +45,13 @@ class FaultReporter(TyperGroup):
         # Taken out here, so that it may stand anywhere on the line.
         arguments = [argument for argument in given if argument != "--debug"]
         try:
-            check_working_directory()
-            check_arguments(arguments)
             code = super().main(arguments, *rest, standalone_mode=False, **extra)
             sys.stdout.flush()
         except Exception as error:
             leave(error, debug=len(arguments) < len(given))
-        except BaseException as error:  # a library in Rust met what it did not expect, such as a damaged tokenizer.json
-            if type(error).__name__ != "PanicException":
-                raise
-            leave(RunFailed(f"a library failed: {one_line(error)}"), debug=len(arguments) < len(given))
         if code == INTERRUPTED:
             print("wordorder: interrupted", file=sys.stderr)
         sys.exit(code if isinstance(code, int) else DONE)
-
-
-def check_working_directory() -> None:
-    """Raise `BadInput` where the working directory was removed: libraries look for files relative to it."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise BadInput("the working directory was removed; change to another one by cd") from None
-
-
-def check_arguments(arguments: Sequence[str]) -> None:
-    """Raise `BadInput` for arguments that are not UTF-8: tokenizers, JSON files and terminals take text alone."""
-    for argument in arguments:
-        if any("\ud800" <= letter <= "\udfff" for letter in argument):  # how Python keeps bytes that are no letters
-            raise BadInput(f"argument {ascii(argument)[:200]} is not UTF-8; rename the file or write the text in UTF-8")
 
 
 def leave(error: Exception, *, debug: bool) -> NoReturn:

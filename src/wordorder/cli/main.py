@@ -19,17 +19,9 @@ def main() -> None:
 
 
 def _run() -> None:
-    if sys.flags.optimize > 1:
-        print(
-            "wordorder: Python runs with PYTHONOPTIMIZE=2 (-OO), which takes out the docstrings that --help and"
-            " transformers read; leave it out, or set PYTHONOPTIMIZE=1",
-            file=sys.stderr,
-        )
-        sys.exit(2)
     from wordorder.errors import install_command
-    from wordorder.streams import prepare_streams, use_utf8
+    from wordorder.streams import prepare_streams
 
-    use_utf8()
     prepare_streams()
     for package in ("typer", "rich"):
         try:
