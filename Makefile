@@ -98,7 +98,7 @@ soak: $(READY)  ## kill two small trainings a hundred times each and resume them
 	@mkdir -p build
 	$(BIN)/python -W error tests/soak/kill_and_resume.py --kills 100 --minutes 30 --json build/soak.json
 
-fuzz: $(READY)  ## 10,000 spoilt inputs for everything that reads a file; about 20 minutes
+fuzz: $(READY)  ## 10,000 damaged inputs for everything that reads a file; about 20 minutes
 	WORDORDER_FUZZ=10000 $(BIN)/python -m pytest tests/fuzz --numprocesses $(WORKERS) --timeout 3600
 
 clean:  ## remove what was built, keep .venv and runs

@@ -7,8 +7,6 @@ import json
 import os
 import pickle
 import shutil
-import signal
-import struct
 import warnings
 from pathlib import Path
 
@@ -173,10 +171,6 @@ def grafted(models: Path, tmp_path: Path) -> Path:
     [
         ({"attn_implementation": "owner/kernel"}, "attn_implementation must be the name of a backend of this machine"),
         ({"_attn_implementation": {"": "owner/kernel"}}, "must be the name of a backend of this machine"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most"),
-        ({"num_labels": 10**9}, "num_labels must be at most"),
-        ({"id2label": {"x": "y"}}, "id2label"),
-        ({"encoding": "tupe-r+" * 5000 + "t5"}, "letters, more than"),
         ({"transformers_weights": "elsewhere/model.safetensors"}, "transformers_weights"),
         ({"transformers_weights": "pytorch_model.bin"}, "transformers_weights"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
@@ -187,12 +181,8 @@ def test_a_grafted_model_is_read_as_carefully(grafted: Path, fields: dict[str, o
     (grafted / "elsewhere").mkdir()
     shutil.copy(grafted / "model.safetensors", grafted / "elsewhere")
     changed(grafted / "config.json", **fields)
-    signal.alarm(20)  # a billion layers would take for ever
-    try:
-        with pytest.raises(BadInput, match=said):
-            load_model(grafted)
-    finally:
-        signal.alarm(0)
+    with pytest.raises(BadInput, match=said):
+        load_model(grafted)
 
 
 def test_no_other_configuration_is_read_than_the_one_that_is_looked_at(folder: Path):
@@ -217,7 +207,7 @@ def test_no_other_tokeniser_is_read_than_the_one_that_is_looked_at(folder: Path)
     [
         ('{"constraints": [1]}', "constraints: such generation is code of the Hub"),
         ('{"num_beam_groups": 2, "num_beams": 2}', "num_beam_groups"),
-        ("[" * 100_000, "generation_config.json cannot be read: it is nested too deep"),
+        ('{"max_new_tokens": ', "generation_config.json cannot be read"),
         ("[]", "generation_config.json cannot be read"),
         ('{"max_new_tokens": "x"}', "generation_config.json cannot be read"),
     ],
@@ -276,21 +266,6 @@ def test_a_left_over_index_beside_whole_weights_is_not_followed(folder: Path):
     loads_and_answers(folder)
 
 
-def test_what_is_looked_at_is_what_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """transformers reads model.safetensors where there is one, whatever an index names beside it."""
-    shutil.copy(folder / "model.safetensors", folder / "good.safetensors")
-    index = {"weight_map": {name: "good.safetensors" for name in load_file(folder / "good.safetensors")}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    content = (folder / "model.safetensors").read_bytes()
-    length, room = int.from_bytes(content[:8], "little"), 1000
-    padded = struct.pack("<Q", length + room) + content[8 : 8 + length] + b" " * room + content[8 + length :]
-    (folder / "model.safetensors").write_bytes(padded)
-    load_model(folder)
-    monkeypatch.setattr("wordorder.limits.MOST_HEADER", length + room - 1)
-    with pytest.raises(BadInput, match="has a header of"):
-        load_model(folder)
-
-
 def test_a_folder_of_the_hubs_cache_is_read_whose_files_are_links(folder: Path, tmp_path: Path):
     repository = tmp_path / "models--owner--name"
     snapshot = repository / "snapshots" / "0123abcd"
@@ -318,51 +293,31 @@ def test_shards_within_the_folder_are_read(folder: Path):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"vocab_size": 2_000_000_000}, "do not belong together"),
-        ({"hidden_size": 2**20, "intermediate_size": 2**20}, "do not belong together"),
-        ({"num_hidden_layers": 9_999}, "do not belong together"),
-        ({"num_hidden_layers": 10**9}, "at most 10,000"),
-        ({"vocab_size": 10**30}, "vocab_size must be at most"),
-        ({"hidden_size": 10**400}, "a huge number"),
-        ({"num_labels": 10**9}, "num_labels must be at most"),
-        ({"num_attention_heads": 2**31 - 1, "hidden_size": 2**31 - 1}, "num_attention_heads must be at most"),
-        ({"encoding": "rope*999," * 5000 + "none"}, "letters, more than"),
+        ({"hidden_size": 32}, "weights have other sizes than config.json says"),
+        ({"num_hidden_layers": 3}, "weights are missing from the file"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps must be positive"),
-        ({"id2label": {"x": "y"}}, "id2label"),
         ({"hidden_size": "16"}, "hidden_size"),
     ],
 )
-def test_no_room_is_made_for_what_a_configuration_claims(folder: Path, fields: dict[str, object], said: str):
+def test_a_configuration_of_another_model_is_refused(folder: Path, fields: dict[str, object], said: str):
     changed(folder / "config.json", **fields)
-    with pytest.raises(BadInput, match=said):
-        load_model(folder)
-    if "do not belong" in said:
+    for read in (load_model, lambda place: load_saved(place, class_of(place))):
         with pytest.raises(BadInput, match=said):
-            load_saved(folder, class_of(folder))
-    else:
-        with pytest.raises(BadInput, match=said):
-            load_config(class_of(folder).config_class, folder)
+            read(folder)
 
 
-def test_a_recipe_that_starts_from_such_a_folder_makes_no_room_either(folder: Path, tmp_path: Path):
-    changed(folder / "config.json", vocab_size=2_000_000_000)
-    recipe = recipe_from(tmp_path, f'[model]\npretrained = "{folder}"')
-    with pytest.raises(BadInput, match=r"do not belong together|vocab_size"):
-        run(read_recipe(recipe), progress=False)
-
-
-def test_a_header_that_claims_more_than_the_file_is_refused(folder: Path):
+def test_weights_that_are_cut_short_are_refused(folder: Path):
     path = folder / "model.safetensors"
     content = path.read_bytes()
-    for length in (2**62, len(content), 0):
-        path.write_bytes(struct.pack("<Q", length) + content[8:])
-        with pytest.raises(BadInput, match="no weights can be read"):
+    for length in (0, 4, 100, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(BadInput, match=r"no weights can be read .* model\.safetensors is cut short or damaged"):
             load_model(folder)
 
 
 def test_config_json_of_any_shape_is_one_fault(folder: Path):
     for text in (
-        "[" * 100_000,
+        '{"model_type": ',
         "[]",
         "3",
         '{"architectures": 3}',
@@ -374,26 +329,6 @@ def test_config_json_of_any_shape_is_one_fault(folder: Path):
             with pytest.raises(BadInput) as caught:
                 read(folder)
             assert "\n" not in str(caught.value)
-
-
-def test_a_pipe_in_the_place_of_a_file_does_not_hang(folder: Path):
-    (folder / "config.json").unlink()
-    os.mkfifo(folder / "config.json")
-    signal.alarm(20)  # opening a pipe waits for somebody who writes
-    try:
-        with pytest.raises(BadInput, match="is no file"):
-            load_model(folder)
-    finally:
-        signal.alarm(0)
-
-
-def test_a_tokeniser_cannot_ask_for_a_table_without_end(folder: Path):
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = tokenizer["model"]["vocab"]
-    vocabulary["evil"] = 2**32 - 1
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(BadInput, match="highest id is 4294967295"):
-        load_tokenizer_of(folder)
 
 
 # Checkpoints of a run
@@ -483,14 +418,6 @@ def test_a_pipe_in_a_checkpoint_is_damage_and_does_not_hang(tmp_path: Path):
     entries["b"]["bytes"] = 0
     (folder / "manifest.json").write_text(json.dumps(entries))
     assert "b is no plain file" in str(damage(folder))
-
-
-@pytest.mark.parametrize("size", ["Infinity", "NaN", "1e999", "[]", '"3"', "null"])
-def test_a_manifest_with_a_size_that_is_none_is_damage(tmp_path: Path, size: str):
-    folder = sealed(tmp_path / "checkpoint-1")
-    text = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(text.replace('"bytes": 1', f'"bytes": {size}'))
-    assert damage(folder) is not None
 
 
 # Recipes

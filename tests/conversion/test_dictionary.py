@@ -121,14 +121,8 @@ def test_a_wrong_dictionary_leaves_nothing(tmp_path, dictionary):
 
 
 @pytest.mark.parametrize("read", [read_tokens, lambda path: read_words(path, 3)])
-def test_what_is_no_file_or_too_large_is_not_read(tmp_path, read):
+def test_what_is_no_file_is_not_read(tmp_path, read):
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "large").touch()
-    os.truncate(tmp_path / "large", 2**40)
-    for path, words in (
-        (Path("/dev/zero"), "is no file"),
-        (tmp_path / "pipe", "is no file"),
-        (tmp_path / "large", "more than"),
-    ):
-        with pytest.raises(BadInput, match=rf"{path}: cannot be read: {path.name} .*{words}"):
+    for path in (Path("/dev/zero"), tmp_path / "pipe"):
+        with pytest.raises(BadInput, match=rf"{path}: cannot be read: it is a pipe or a device"):
             read(path)

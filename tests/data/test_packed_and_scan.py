@@ -5,11 +5,8 @@ import json
 
 import pytest
 
-from wordorder import limits
 from wordorder.data import DataConfig, TokenizerConfig, prepare, read_documents
-from wordorder.data.corpora import lines
-from wordorder.data.corpora import parquet as parquet_files
-from wordorder.data.corpora.lines import read_rows, unpack
+from wordorder.data.corpora.lines import read_rows
 from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.sentence_pairs import is_scan
 from wordorder.data.split import split_documents
@@ -49,15 +46,6 @@ def test_a_damaged_file_is_one_line(tmp_path, content, words):
     (fault,) = error.value.faults
     assert words in fault
     assert "texts.jsonl.gz" in fault
-
-
-def test_what_unpacks_to_too_much_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"0" * 10_000_000))
-    monkeypatch.setattr(lines, "most_unpacked", lambda path: 5_000_000)
-    with pytest.raises(BadInput, match=r"holds more than 0.00466 GiB"):
-        unpack(tmp_path / "bomb.gz")
-    monkeypatch.setattr(lines, "most_unpacked", lambda path: 10_000_000)
-    assert len(unpack(tmp_path / "bomb.gz")) == 10_000_000
 
 
 COMMANDS = [
@@ -121,49 +109,6 @@ def test_a_line_of_another_form_is_named(tmp_path):
         read_documents(DataConfig(source=str(path), task="translation"))
 
 
-@pytest.mark.parametrize("shape", ["long texts", "one text in every row", "rows of nothing"])
-def test_a_small_parquet_file_is_not_unpacked_without_end(tmp_path, shape, monkeypatch):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    table = {
-        "long texts": {"text": ["a" * 2**20 + str(n) for n in range(8)]},
-        "one text in every row": {"text": pyarrow.array(["a" * 2**12] * 2**14).dictionary_encode()},
-        "rows of nothing": {"text": pyarrow.nulls(2**18, pyarrow.string())},
-    }[shape]
-    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet", compression="zstd")
-    monkeypatch.setattr(limits, "OFTEN_UNPACKED", 2**22)
-    if shape == "rows of nothing":  # what Python takes for rows is held against the largest size alone
-        monkeypatch.setattr(parquet_files, "MOST_UNPACKED", 2**22)
-    assert (tmp_path / "a.parquet").stat().st_size < 2**15
-    with pytest.raises(
-        BadInput, match=r"a\.parquet .*unpacks to more than 0\.00391 GiB; divide it into files"
-    ) as refused:
-        read_rows(read_parquet, tmp_path / "a.parquet")
-    assert len(refused.value.faults) == 1
-    assert "damaged" not in str(refused.value)
-    found = list(read_parquet(tmp_path / "a.parquet"))
-    assert [one.row for one in found] == [None]
-    assert "unpacks to more than 0.00391 GiB" in found[0].fault
-
-
-def test_many_rows_of_few_bytes_are_read(tmp_path, monkeypatch):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    count = 4000  # as 400,000 rows are to the real limit
-    table = {"text": [f"text {n}" for n in range(count)], "label": ["a", "b"] * (count // 2)}
-    table |= {f"number {n}": [n] * count for n in range(15)}
-    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet", compression="zstd")
-    monkeypatch.setattr(limits, "OFTEN_UNPACKED", 2**28 // 100)
-    monkeypatch.setattr(limits, "TIMES_UNPACKED", 1)
-    assert [row["label"] for row in read_rows(read_parquet, tmp_path / "a.parquet")] == table["label"]
-    assert len(list(read_parquet(tmp_path / "a.parquet"))) == count
-    monkeypatch.setattr(parquet_files, "MOST_UNPACKED", 2**21)
-    with pytest.raises(BadInput, match=r"a\.parquet unpacks to more than 0\.00195 GiB; divide it into files"):
-        read_rows(read_parquet, tmp_path / "a.parquet")
-
-
 def test_two_columns_of_one_name_are_refused(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -171,12 +116,3 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     parquet.write_table(pyarrow.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
     with pytest.raises(BadInput, match="two of its columns have the same name"):
         read_rows(read_parquet, tmp_path / "a.parquet")
-
-
-def test_what_a_packed_file_may_hold_grows_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "OFTEN_UNPACKED", 2**12)
-    (tmp_path / "a.jsonl.gz").write_bytes(PACKED)  # holds less than a hundred times its own size
-    assert bytes(unpack(tmp_path / "a.jsonl.gz")) == gzip.decompress(PACKED)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}' * 2**16))
-    with pytest.raises(BadInput, match=r"holds more than .* GiB; unpack it and divide it"):
-        read_documents(DataConfig(source=str(tmp_path / "a.jsonl.gz"), task="masked-lm"))

@@ -1,6 +1,5 @@
 """Every kind trains the same in every process, reads well, knows its specials, and survives a damaged cache."""
 
-import json
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from tokenizers import Tokenizer
 import wordorder
 from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.tokenizers import tokenizer as tokenisers
 from wordorder.errors import BadInput
 
 TRAINED = [kind for kind in TOKENIZER_KINDS if kind != "existing"]
@@ -149,80 +147,6 @@ def test_existing_faults(tmp_path):
     plain = Tokenizer.from_str(train("byte", tmp_path).backend_tokenizer.to_str().replace("[MASK]", "[OTHER]"))
     plain.save(str(tmp_path / "plain.json"))
     assert "has no mask_token" in fault(tmp_path / "plain.json")
-
-
-TIMES = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}
-NOWHERE = {"type": "Replace", "pattern": {"Regex": ""}, "content": "a"}
-UPPER = {"type": "Replace", "pattern": {"String": "a"}, "content": "A" * 100}
-MARKS = {"type": "Replace", "pattern": {"String": "a"}, "content": "é" * 100}
-LIGATURES = [
-    {"type": "Replace", "pattern": {"String": letter}, "content": letters}
-    for letter, letters in {"Œ": "Oe", "ß": "ss", "Æ": "Ae", "ĳ": "ij"}.items()
-]
-
-
-def with_normalizer(path: Path, *steps: object) -> Path:
-    tokenizer = load_tokenizer(TokenizerConfig(kind="byte"), [], cache_dir=path)
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    content["normalizer"] = {"type": "Sequence", "normalizers": list(steps)}
-    (path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    return path / "tokenizer.json"
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [TIMES] * 8,  # the library's process ended with exit code 134
-        [{"type": "Sequence", "normalizers": [TIMES, {"type": "Sequence", "normalizers": [TIMES]}]}],
-        [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 2000}],
-        [NOWHERE] * 11,
-        *(
-            [{"type": "Replace", "pattern": {"Regex": regex}, "content": "a"}] * 11
-            for regex in ("(?=.)", "b*", "[^b]?+")
-        ),
-        [UPPER, {"type": "Lowercase"}, UPPER],
-        [MARKS, {"type": "StripAccents"}, {**TIMES, "pattern": {"String": "e"}}],
-        [{"type": "Lowercase"}] * 1001,
-    ],
-    ids=[
-        *("eight", "nested", "long", "regex", "before each letter", "letters or none", "letters for good"),
-        *("through lower case", "through accents", "many"),
-    ],
-)
-def test_a_normalizer_that_blows_texts_up_is_refused_before_the_library_reads_it(tmp_path, steps, monkeypatch):
-    path = with_normalizer(tmp_path, *steps)
-    monkeypatch.setattr(tokenisers, "_opened", lambda path: pytest.fail("the library was asked"))
-    with pytest.raises(BadInput, match=r"its normalizer (may make a text more than 1,024 times|has 1,001 steps)"):
-        load_tokenizer(TokenizerConfig(kind="existing", path=str(path)), [], cache_dir=tmp_path)
-
-
-def test_a_normalizer_of_many_letters_is_read(tmp_path):
-    spaces = {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}
-    path = with_normalizer(tmp_path, {"type": "NFKC"}, *LIGATURES * 4, {"type": "Lowercase"}, spaces, spaces)
-    loaded = load_tokenizer(TokenizerConfig(kind="existing", path=str(path)), [], cache_dir=tmp_path)
-    assert loaded.decode(loaded("Œuvre  ß")["input_ids"], skip_special_tokens=True) == "oeuvre ss"
-
-
-def test_a_normalizer_that_tidies_texts_up_is_read(tmp_path):
-    regexes = (
-        r"\s+",
-        r"[\u2010-\u2015]",
-        r"[\u2018\u2019]",
-        "[\u201c\u201d]",
-        "\u00a0",
-        r"\p{C}",
-        "\t",
-        "\n",
-        r"\r",
-        "_+",
-        "~",
-    )
-    spaces = [{"type": "Replace", "pattern": {"Regex": regex}, "content": " "} for regex in regexes]
-    words = {"…": "...", "½": " 1/2", "¼": " 1/4", "€": " euro ", "£": " pound "}
-    spelt = [{"type": "Replace", "pattern": {"String": mark}, "content": word} for mark, word in words.items()]
-    path = with_normalizer(tmp_path, *spaces, spelt[0], {"type": "Lowercase"}, *spelt[1:])
-    loaded = load_tokenizer(TokenizerConfig(kind="existing", path=str(path)), [], cache_dir=tmp_path)
-    assert loaded.decode(loaded("A\u00a0€ ½…")["input_ids"], skip_special_tokens=True) == "a  euro   1/2..."
 
 
 @pytest.mark.parametrize("kind", TRAINED)

@@ -6,22 +6,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-HUGE = [2**31, 2**53, 2**63, 2**64, 10**12, 10**18, 10**40, -1, 0, 1, -(2**63), 10**400]
+WHOLE = [-1, 0, 1, 2**31, 10**12]
 ODD_TEXT = [
     "", " ", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "C:x", "\x00", "\x1b[2J", "\u2028", "\ud800", "é" * 300,
     "<script>alert(1)</script>", "{{ 7 * 7 }}", "__import__('os')", "${HOME}", "%s%n", "rope", "tupe-r", "rope*999",
     "rope*9999999,none", "+", ",", "*", "nan", "1e999", "[PAD]", "F32", "I64", "cuda", "hub:pandas", "owner/kernel",
     "x" * 5000,
 ]  # fmt: skip
-ODD_NUMBERS = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e308, 1e-320, 0.5, 1.0, *HUGE]
-
-
-def deep(levels: int) -> Any:
-    """Lists within one another."""
-    value: Any = []
-    for _ in range(levels):
-        value = [value]
-    return value
+ODD_NUMBERS = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e308, 1e-320, 0.5, 1.0, *WHOLE]
 
 
 scalars = st.one_of(
@@ -38,7 +30,6 @@ values = st.one_of(
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
         max_leaves=8,
     ),
-    st.sampled_from([deep(60), deep(150)]),
 )
 """What may stand in the place of any value of a JSON or TOML file."""
 
@@ -87,7 +78,7 @@ def spoilt(draw: st.DrawFn, good: Any, most: int = 4) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """JSON with NaN and lone surrogates, as a careless or hostile writer leaves it."""
+    """JSON with NaN and lone surrogates, as a careless writer leaves it."""
     return json.dumps(value).encode()
 
 
@@ -113,7 +104,7 @@ def spoilt_bytes(draw: st.DrawFn, good: bytes, most: int = 4, window: int | None
         elif how == "flip" and at < len(content):
             content[at] ^= 1 << draw(st.integers(0, 7))
         elif how == "insert":
-            content[at:at] = draw(st.binary(min_size=1, max_size=8) | st.sampled_from([b"[" * 3000, b"\x00" * 9, b"}"]))
+            content[at:at] = draw(st.binary(min_size=1, max_size=8) | st.sampled_from([b"\x00" * 9, b"}"]))
         elif how == "delete":
             del content[at : at + draw(st.integers(1, 16))]
         elif how == "copy":

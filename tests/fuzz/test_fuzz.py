@@ -18,7 +18,6 @@ ASKED = int(os.environ.get("WORDORDER_FUZZ", "0"))
 SLOW = {
     "model-folder": 40,
     "recipe": 60,
-    "tokenizer": 100,
     "checkpoint": 100,
     "command-line": 80,
     "torch-file": 100,

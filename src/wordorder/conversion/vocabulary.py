@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast
 from wordorder.conversion.pickle_survey import printable
 from wordorder.conversion.reference_file import listed
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_WORDS, read_bytes
+from wordorder.limits import read_bytes
 
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 FIRST = (BOS, PAD, EOS, UNK)
@@ -91,7 +91,7 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
 def _lines(path: Path, kind: str) -> list[str]:
     try:
         # not splitlines(): a word may be one of the characters that it takes for the end of a line
-        lines = read_bytes(path, MOST_WORDS).decode("utf-8-sig").removesuffix("\n").split("\n")
+        lines = read_bytes(path).decode("utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise BadInput(f"{kind} {path}: cannot be read: it is not UTF-8") from None
     except (OSError, ValueError) as error:

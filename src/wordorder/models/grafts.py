@@ -30,7 +30,7 @@ from wordorder.encodings import (
 from wordorder.errors import BadInput
 from wordorder.models.attention_interface import NAME
 from wordorder.models.config.configuration import complete_options
-from wordorder.models.config.faults import MOST_LAYERS, name_faults, size_faults, stranger_faults
+from wordorder.models.config.faults import MOST_LAYERS, size_faults, stranger_faults
 from wordorder.models.layout import tokens_of
 from wordorder.models.length import first_position, longest_text
 from wordorder.models.pretrained import LoadsEncoding
@@ -195,7 +195,7 @@ class GraftFields:
 
         # first what would take for ever, or run code of the Hub, before that is found out
         faults = size_faults(self, ("num_hidden_layers", "num_attention_heads"), MOST_LAYERS)
-        faults += stranger_faults(kwargs, self.id2label) + name_faults(str(self.encoding))
+        faults += stranger_faults(kwargs)
         if faults:
             raise BadInput(faults)
         with torch.device("meta"):

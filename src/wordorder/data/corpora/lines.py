@@ -5,17 +5,14 @@ reads decides.
 """
 
 import gzip
-import io
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 from wordorder.data.corpora.document import Row
 from wordorder.errors import BadInput
-from wordorder.limits import check_plain, most_unpacked, parse_json
-
-_AT_A_TIME = 2**22
+from wordorder.limits import check_plain, parse_json
 
 
 class Found(NamedTuple):
@@ -52,49 +49,25 @@ def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = Non
     return rows
 
 
-def unpack(path: Path) -> bytes | bytearray:
-    """Return what a .gz file holds."""
-    content = bytearray()
-    try:
-        with gzip.open(path, "rb") as file:
-            limit = most_unpacked(path)
-            while part := file.read(_AT_A_TIME):
-                content += part
-                if len(content) > limit:
-                    raise BadInput(
-                        f"{path} holds more than {limit / 2**30:.3g} GiB; unpack it and divide it into files"
-                    )
-    except EOFError:
-        raise BadInput(f"{path} is cut off: its end is missing; copy or download it again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise BadInput(f"{path} is not a gzip file, or is damaged: {error}; copy or download it again") from None
-    return content
-
-
-def _open(path: Path, *, whole: bool) -> IO[bytes]:
-    check_plain(path)
-    if path.suffix != ".gz":
-        return path.open("rb")
-    return io.BytesIO(unpack(path)) if whole else cast("IO[bytes]", gzip.open(path, "rb"))
-
-
-def lines_of(path: Path, *, whole: bool = False) -> Iterator[tuple[int, bytes] | Found]:
+def lines_of(path: Path) -> Iterator[tuple[int, bytes] | Found]:
     """Yield the lines of a file, unpacked where it ends in .gz, each with its number; a carriage return ends one too.
 
-    Where the file breaks off, the last item is a `Found`, or an error if the whole file is wanted.
+    Where a packed file breaks off, the last item is a `Found`.
     """
+    check_plain(path)
     number = 0
     try:
-        with _open(path, whole=whole) as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for line in file:
                 for part in line.splitlines(keepends=True) if b"\r" in line else (line,):
                     number += 1
                     yield number, part
-    except (OSError, EOFError, zlib.error) as error:
-        if whole:
-            raise
-        reason = getattr(error, "strerror", None) or error
-        yield Found(None, number + 1, f"{path} line {number + 1}: {reason}")
+    except EOFError:
+        fault = "is cut off: its end is missing; copy or download it again"
+        yield Found(None, number + 1, f"{path} {fault}")
+    except (gzip.BadGzipFile, zlib.error) as error:
+        fault = f"is not a gzip file, or is damaged: {error}; copy or download it again"
+        yield Found(None, number + 1, f"{path} {fault}")
 
 
 def text_of_line(line: bytes, path: Path, number: int) -> str | Found:
@@ -113,7 +86,7 @@ def text_of_line(line: bytes, path: Path, number: int) -> str | Found:
 def read_json_lines(path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
     """Yield one row per line that is not blank, an object whose keys are the columns; see `RowReader`."""
     blank = True
-    for line in lines_of(path, whole=whole):
+    for line in lines_of(path):
         if isinstance(line, Found):
             yield line
             return

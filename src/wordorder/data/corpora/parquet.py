@@ -4,13 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from wordorder.data.corpora.document import Row
 from wordorder.data.corpora.lines import Found
-from wordorder.errors import BadInput, MissingExtra
-from wordorder.limits import MOST_UNPACKED, check_plain, most_unpacked, one_line
-
-_AT_A_TIME = 1024  # rows
-_BYTES_OF_A_ROW, _BYTES_OF_A_VALUE = 100, 50  # that Python takes beside the content
+from wordorder.errors import MissingExtra
+from wordorder.limits import check_plain, one_line
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
@@ -44,11 +40,12 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, whole: boo
         for groups in [range(count)] if whole else [range(group, group + 1) for group in range(count)]:
             here = sum(file.metadata.row_group(group).num_rows for group in groups)
             try:
-                rows = rows_of(file, groups, path)
+                batches = file.iter_batches(row_groups=list(groups))
+                rows = [row for batch in batches for row in batch.to_pylist()]
             except wrong as error:
-                fault = str(error) if isinstance(error, BadInput) else f"{damaged}: {one_line(error)}"
+                fault = f"{damaged}: {one_line(error)}"
                 if not whole:
-                    reason = str(error).splitlines()[0].replace(f"{path} unpacks", "it unpacks")
+                    reason = str(error).splitlines()[0]
                     part = f"row group {groups.start} (rows {before + 1} to {before + here})"
                     fault = f"{path} {part} cannot be read: {reason}"
                 yield Found(None, before + 1, fault)
@@ -57,42 +54,3 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, whole: boo
             before += here
         if whole and not before:
             yield Found(None, 0, f"{path} has no row")
-
-
-def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:
-    """Return the rows of row groups, counting their bytes as they are unpacked.
-
-    What the file holds may be so many times its own size, see `most_unpacked`. What Python takes beside it for each row
-    and value says nothing of the file, and is held against `MOST_UNPACKED` alone.
-    """
-    limit = most_unpacked(path)
-    if sum(file.metadata.row_group(group).total_byte_size for group in groups) > limit:
-        raise _too_many(path, limit)
-    rows: list[Row] = []
-    held = beside = 0
-    for batch in file.iter_batches(batch_size=_AT_A_TIME, row_groups=list(groups)):
-        held += sum(map(_bytes_of, batch.columns))
-        beside += batch.num_rows * (_BYTES_OF_A_ROW + _BYTES_OF_A_VALUE * batch.num_columns)
-        if held > limit:
-            raise _too_many(path, limit)
-        if held + beside > MOST_UNPACKED:
-            raise _too_many(path, MOST_UNPACKED)
-        rows += batch.to_pylist()
-    return rows
-
-
-def _too_many(path: Path, limit: int) -> BadInput:
-    return BadInput(f"{path} unpacks to more than {limit / 2**30:.3g} GiB; divide it into files with fewer rows")
-
-
-def _bytes_of(column: Any) -> int:
-    """Count the bytes of a column, of a text that stands in a dictionary for each row that has it."""
-    import pyarrow
-    from pyarrow import compute
-
-    arrow: Any = pyarrow
-    functions: Any = compute
-    kind = getattr(column.type, "value_type", None) if arrow.types.is_dictionary(column.type) else None
-    if kind is None or not any(is_it(kind) for is_it in (arrow.types.is_string, arrow.types.is_large_string)):
-        return column.nbytes
-    return functions.sum(functions.binary_length(column.dictionary).take(column.indices)).as_py() or 0

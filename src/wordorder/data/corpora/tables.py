@@ -22,7 +22,7 @@ class _Texts:
         self.lost: Found | None = None
 
     def __iter__(self) -> Iterator[str]:
-        for line in lines_of(self._path, whole=self._whole):
+        for line in lines_of(self._path):
             if isinstance(line, Found):
                 self.line, self.lost = line.line, line
                 return

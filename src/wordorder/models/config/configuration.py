@@ -29,7 +29,6 @@ from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
 from wordorder.models.config.faults import (
     MOST_LAYERS,
     missing_encodings,
-    name_faults,
     not_tied,
     own_sources,
     size_faults,
@@ -155,7 +154,7 @@ class WordOrderConfig(PreTrainedConfig):
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length
             self.segment_length = half if self.segment_length is None else self.segment_length
-        faults += self.faults() + stranger_faults(kwargs, self.id2label)
+        faults += self.faults() + stranger_faults(kwargs)
         if faults:
             raise BadInput(faults)
         own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}
@@ -201,8 +200,6 @@ class WordOrderConfig(PreTrainedConfig):
         for name in ("layer_norm_eps", "initializer_range"):
             if not 0 < getattr(self, name) < float("inf"):
                 found.append(f"{name} must be positive, got {getattr(self, name)}")
-        if too_long := name_faults(self.encoding):
-            return found + too_long
         found += self.head_faults() + self._memory_faults()
         if not found:
             return self._encoding_faults()

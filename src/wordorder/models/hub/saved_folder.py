@@ -1,16 +1,15 @@
-"""Read a model folder, which may be a stranger's: check it before transformers reads it, then load the model.
+"""Read a model folder: check it before transformers reads it, then load the model.
 
 Without these checks transformers would ask whether to run the folder's own code (``auto_map``), follow an index of
 shards to files elsewhere, load adapters from a pickle and their base model from anywhere, fetch a backend of attention
-or a way of generating from the Hub and run it, take another configuration or other weights than those that were looked
-at, and make room for whatever sizes config.json claims. None of this happens here.
+or a way of generating from the Hub and run it, and take another configuration or other weights than those that were
+looked at. None of this happens here.
 """
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from transformers import AutoConfig, GenerationConfig
 
 from wordorder.errors import BadInput, WordOrderError
@@ -20,8 +19,6 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
-MOST_CONFIG = 16 * 2**20
-"""Most bytes of config.json. A million names of classes have as many."""
 
 _ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 _ELSEWHERE = {
@@ -32,9 +29,6 @@ _ELSEWHERE = {
 """Entries of config.json by which transformers would read something else, and why each is refused."""
 _OF_THE_HUB = ("constraints", "force_words_ids", "penalty_alpha", "dola_layers", "num_beam_groups")
 """Settings for ways of generating of which transformers keeps the code on the Hub."""
-_ROOM = 65_536
-"""Numbers that a model may have beside twice those of its file: less than that does no harm, and weights that are
-missing are named when they are read."""
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -81,7 +75,7 @@ def read_config(folder: Path) -> dict[str, object]:
     """Return the content of config.json, unchanged; callers say what it means that there is none (OSError)."""
     path = folder / CONFIG
     try:
-        settings: Any = read_json(path, MOST_CONFIG)
+        settings: Any = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except (OSError, ValueError) as error:
@@ -139,7 +133,7 @@ def load_config(kind: Any, folder: Path) -> Any:
 
 
 def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
-    """Load a model of a class, or by an Auto class, from safetensors only: all of it, and no more than they hold.
+    """Load a model of a class, or by an Auto class, from safetensors only, and all of it.
 
     Raises:
         BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite.
@@ -220,16 +214,15 @@ def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
     """Check all of a model's folder but the numbers in its weights, and return its configuration.
 
     Raises:
-        BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims;
-            config.json is not one of this package's; or generation_config.json cannot be read or asks for code.
+        BadInput: the folder holds adapters; weights are missing, damaged or pickled; config.json is not one of this
+            package's; or generation_config.json cannot be read or asks for code.
     """
     adapters = adapter_faults(folder)
     if adapters:
         raise BadInput(adapters)
-    shapes = stored_shapes(folder)
+    stored_shapes(folder)
     if config is None:
         config = load_config(getattr(kind, "config_class", None) or AutoConfig, folder)
-    check_claims(kind, config, shapes, folder)
     _check_generation(folder)
     return config
 
@@ -240,31 +233,10 @@ def _check_generation(folder: Path) -> None:
     if not path.is_file():
         return
     try:
-        settings = read_json(path, MOST_CONFIG)
+        settings = read_json(path)
         asked = [name for name in _OF_THE_HUB if settings.get(name) not in (None, 0, 1)]
         cast("Any", GenerationConfig).from_dict(settings)
     except Exception as error:  # what transformers raises of wrong settings is of any type
         raise BadInput(f"{path} cannot be read: {one_line(error)}") from error
     if asked:
         raise BadInput(f"{path}: {asked[0]}: such generation is code of the Hub, which is not run")
-
-
-def check_claims(kind: Any, config: Any, shapes: dict[str, StoredShape], folder: Path) -> None:
-    """Refuse a configuration whose model has more numbers than the files of its weights, before room is made for it."""
-    layers = max(int(getattr(config, name, None) or 0) for name in ("num_hidden_layers", "decoder_layers"))
-    held, count = sum(shape.count for shape in shapes.values()), 0
-    if layers <= max(len(shapes), 1):  # a layer has a tensor at the least, so the model is soon built
-        build = getattr(kind, "from_config", None) or kind
-        try:
-            with torch.device("meta"):
-                count = sum(parameter.numel() for parameter in build(config).parameters())
-        except WordOrderError:
-            raise
-        except Exception as error:  # sizes whose product no index reaches, and the like
-            raise BadInput(f"{folder / CONFIG}: {one_line(error)}") from error
-    if layers > max(len(shapes), 1) or count > 2 * held + _ROOM:
-        claimed = f"{layers:,} layers" if not count else f"{count:,} numbers"
-        raise BadInput(
-            f"{folder}: config.json describes a model of {claimed}, but the weights are {len(shapes):,} tensors with"
-            f" {held:,} numbers; they do not belong together"
-        )

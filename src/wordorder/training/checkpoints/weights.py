@@ -87,14 +87,6 @@ def weight_files(folder: Path) -> list[Path]:
         return saved_folder.weight_files(folder)
 
 
-def check_body(config: Any, folder: Path) -> None:
-    """Refuse a folder with fewer weights than its configuration needs, before memory is allocated for the model."""
-    from transformers import AutoModel
-
-    with _naming_the_key():
-        saved_folder.check_claims(AutoModel, config, saved_folder.stored_shapes(folder), folder)
-
-
 def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
     """Load the body of a pre-trained model into a model with another head; with the head, what fits of it too.
 

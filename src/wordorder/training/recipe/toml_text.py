@@ -2,10 +2,9 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any, cast
-
-from wordorder.limits import parse_toml
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -13,7 +12,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 def parse_value(text: str) -> Any:
     """Read a value of `--set` as TOML would, or as the bare string that it is: `3e-3`, `true`, `[0, 1]`, `rope`."""
     try:
-        value = parse_toml(f"value = {text}")
+        value = tomllib.loads(f"value = {text}")
     except ValueError:
         return text
     # A text with line breaks could smuggle in more keys, and a date is no value that a recipe knows: both are strings.
@@ -24,7 +23,7 @@ def parse_value(text: str) -> Any:
 def split_key(text: str) -> list[str]:
     """Split a dotted key as TOML does, so that a quoted part may hold a dot; ValueError for what is no such key."""
     try:
-        node: Any = parse_toml(f"{text} = 0")
+        node: Any = tomllib.loads(f"{text} = 0")
     except ValueError as error:
         raise ValueError(f"{text[:80]!r} is not a dotted name such as training.learning_rate") from error
     parts: list[str] = []

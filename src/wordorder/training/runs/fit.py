@@ -20,7 +20,7 @@ from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
-from wordorder.training.checkpoints.weights import check_body, load_body
+from wordorder.training.checkpoints.weights import load_body
 from wordorder.training.loop.batches import FedBatches, WithRows, of_all_processes, training_loader
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
@@ -79,8 +79,6 @@ def _train_and_test(
     state = None if start is None else read_state(start)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
     begins, pretrained, vectors = start is None, None, None
-    if begins and recipe.pretrained is not None:
-        check_body(config, Path(recipe.pretrained))
     model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
     if begins and recipe.pretrained is not None:
         pretrained = _start_from_saved_model(model, recipe)
