@@ -458,7 +458,6 @@ def test_a_recipe_is_data(tmp_path: Path, mark: Path):
     evil = f"__import__('os').mkdir({str(mark)!r})"
     for override in (
         f"training.run_name={json.dumps(evil)}",
-        f"training.optim_args={json.dumps(evil)}",
         f"training.lr_scheduler_kwargs={{x={json.dumps(evil)}}}",
         f"model.encoding={json.dumps(evil)}",
         f"model.hidden_act={json.dumps(evil)}",

@@ -32,8 +32,13 @@ attention_probs_dropout_prob = 0.0
 
 [training]
 max_steps = 4
-learning_rate = 0.1
-optim = "sgd"
+# nearly plain gradient descent at a rate of 0.1, in which rounding does not grow: AdamW without averages and with an
+# epsilon far above every gradient
+optim = "adamw_torch"
+learning_rate = 1000.0
+adam_beta1 = 0.0
+adam_beta2 = 0.0
+adam_epsilon = 10000.0
 max_grad_norm = 0.0
 logging_steps = 1
 eval_steps = 2
@@ -67,16 +72,16 @@ TASKS = {
 }
 """Name -> overrides, for `train`."""
 
-
+ADAM_DEFAULTS = ("training.adam_beta1=0.9", "training.adam_beta2=0.999", "training.adam_epsilon=1e-8")
 DROPOUT = (
     "model.hidden_dropout_prob=0.2",
-    "training.optim=adamw_torch",
+    *ADAM_DEFAULTS,
     "training.learning_rate=0.001",
     "training.max_steps=6",
     "training.eval_steps=3",
     "training.save_steps=3",
 )
-ADAM = ("training.optim=adamw_torch", "training.learning_rate=0.01", "training.max_grad_norm=1.0")
+ADAM = (*ADAM_DEFAULTS, "training.learning_rate=0.01", "training.max_grad_norm=1.0")
 
 NETWORKS = {
     "encoder": ("encoder", "masked-lm", {"encoding": "tupe-r"}),

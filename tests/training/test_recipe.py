@@ -121,10 +121,11 @@ def test_every_fault_of_every_section_is_reported_at_once(recipe_file):
     assert not any("\n" in fault for fault in found)
 
 
-def test_a_removed_optimizer_is_one_fault_with_the_one_to_write_instead(recipe_file):
-    expected = "training.optim: 'row_wise_adam' has been removed; write 'adamw_torch_fused'"
-    assert faults(recipe_file, "training.optim=row_wise_adam") == (expected,)
-    assert faults(recipe_file, "training.optim=row_wise_adam", "training.optim_args=a=1") == (expected,)
+@pytest.mark.parametrize("name", ["sgd", "adafactor", "galore_adamw"])
+def test_an_optimizer_other_than_adamw_is_one_fault_that_lists_the_two(recipe_file, name):
+    (fault,) = faults(recipe_file, f"training.optim={name}")
+    for words in ("training.optim", repr(name), "adamw_torch", "adamw_torch_fused"):
+        assert words in fault
 
 
 def test_what_is_no_override_is_said_before_anything_is_loaded(recipe_file, monkeypatch):

@@ -248,7 +248,6 @@ class Loop:
         training.digest.take(step, rows)  # before anything changes the batch: here it is what the model is given
         training.meter.count(batch)
         parts.wrapped.train()
-        parts.optimizer.train()
         inputs = {name: value.to(parts.device) if isinstance(value, Tensor) else value for name, value in batch.items()}
         memory = None if training.memories is None else training.memories.of(number)
         if memory is not None:

@@ -36,8 +36,8 @@ from wordorder.training.checkpoints.weights import (
 from wordorder.training.loop.carried_memory import CARRIED
 from wordorder.training.loop.training import Training
 
-_AVERAGES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
-"""Tensors in the state of torch's optimizers that have the shape of their parameter."""
+_AVERAGES = ("exp_avg", "exp_avg_sq")
+"""Tensors in the state of AdamW that have the shape of their parameter."""
 
 
 class Saving:

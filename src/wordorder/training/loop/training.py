@@ -23,7 +23,6 @@ from accelerate.utils import (
 from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 from transformers import (
-    Trainer,
     TrainerState,
     TrainingArguments,
     enable_full_determinism,
@@ -32,6 +31,7 @@ from transformers import (
 from transformers.debug_utils import DebugOption, DebugUnderflowOverflow
 from transformers.trainer_pt_utils import get_parameter_names
 from transformers.trainer_utils import align_special_tokens
+from transformers.training_args import OptimizerNames
 from transformers.utils import logging
 
 from wordorder.encodings import encoding_parameters
@@ -275,8 +275,8 @@ def _noise(alpha: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     return add
 
 
-def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding_rate: float) -> Any:
-    """Build the optimizer that `training.optim` names, with weight decay on the parameters that have it."""
+def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding_rate: float) -> torch.optim.AdamW:
+    """Build torch's AdamW, with weight decay on the parameters that have it."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if decay_all:
         decayed = {name for name, _ in named}
@@ -286,7 +286,6 @@ def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding
         {"params": [p for name, p in named if name in decayed], "weight_decay": args.weight_decay},
         {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0},
     ]
-    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
     if encoding_rate != 1.0:
         own = set(map(id, encoding_parameters(model).values()))
         encodings = [
@@ -295,14 +294,10 @@ def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding
         ]
         # the first group is the one whose rate is logged
         groups = [{**group, "params": [p for p in group["params"] if id(p) not in own]} for group in groups] + encodings
-    for name in ("params", "model", "optimizer_dict"):  # of optimizers that bring groups of their own, as GaLore does
-        groups = options.pop(name, groups)
-    optimizer = kind(groups, **options)
-    if "bitsandbytes" in str(kind) and options.get("optim_bits") == 8:
-        # installed by the user; no extra brings it
-        from bitsandbytes.optim import GlobalOptimManager  # pyright: ignore[reportMissingImports]
-
-        for module in model.modules():  # averages of embeddings in 8 bits make training unstable
-            if isinstance(module, nn.Embedding):
-                GlobalOptimManager.get_instance().register_module_override(module, "weight", {"optim_bits": 32})
-    return optimizer
+    return torch.optim.AdamW(
+        groups,
+        lr=args.learning_rate,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_epsilon,
+        fused=True if args.optim == OptimizerNames.ADAMW_TORCH_FUSED else None,
+    )

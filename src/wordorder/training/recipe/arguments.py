@@ -75,33 +75,20 @@ def argument_faults(table: Mapping[str, Any]) -> list[str]:
         arguments = build_arguments(resolved, Path("run"))
     except (ValueError, ImportError, TypeError, KeyError) as error:
         return [f"[training]: {' '.join(str(error).split())}"]
-    return _optimizer_faults(table, arguments)
+    return _schedule_faults(table, arguments)
 
 
-def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
-    """Return the faults of the optimizer and the schedule, found by building each for a single weight."""
-    named = [name for name in ("optim", "optim_args", "lr_scheduler_type", "lr_scheduler_kwargs") if table.get(name)]
-    if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused")):
+def _schedule_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
+    """Return the faults of the schedule, found by building it for a single weight."""
+    if not (table.get("lr_scheduler_type") or table.get("lr_scheduler_kwargs")):
         return []
-    own_rate = table.get("encoding_learning_rate")
     import torch
-    import transformers
+    from transformers import get_scheduler
 
-    library: Any = transformers
-    # zeros: a layer would draw its weights, and the caller's random numbers would be others afterwards
-    model, asked = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(1, 1))]), "training.optim"
+    # zeros: a layer would draw its weight, and the caller's random numbers would be others afterwards
+    optimizer: Any = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, 1))], lr=1.0)
     try:
-        kind, options = library.Trainer.get_optimizer_cls_and_kwargs(arguments, model)
-        optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0)
-        if options.get("params") is None and "optimizer_dict" not in options:
-            optimizer = kind(model.parameters(), **options)
-        elif own_rate is not None:
-            return [
-                f"training.encoding_learning_rate: {own_rate} cannot be used with training.optim {table['optim']!r}, "
-                "which divides the parameters into groups of its own; leave one of the two out"
-            ]
-        asked = "training.lr_scheduler_type"
-        library.get_scheduler(
+        get_scheduler(
             arguments.lr_scheduler_type,
             optimizer=optimizer,
             num_warmup_steps=0,
@@ -109,10 +96,9 @@ def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
             scheduler_specific_kwargs=arguments.lr_scheduler_kwargs,
         )
     except (ImportError, ValueError, TypeError, KeyError, AttributeError) as error:
-        own = "optim_args" if asked.endswith("optim") else "lr_scheduler_kwargs"
-        options = f" with training.{own} {table[own]!r}" if table.get(own) else ""
-        value = getattr(arguments, asked.removeprefix("training."))
-        return [f"{asked}: {getattr(value, 'value', value)!r}{options} cannot be made: {one_line(error)}"]
+        name, options = arguments.lr_scheduler_type.value, table.get("lr_scheduler_kwargs")
+        said = f" with training.lr_scheduler_kwargs {options!r}" if options else ""
+        return [f"training.lr_scheduler_type: {name!r}{said} cannot be made: {one_line(error)}"]
     return []
 
 

@@ -81,14 +81,6 @@ def _steps(value: int) -> int:
     return value
 
 
-def _optimizer(name: str) -> str:
-    if name == "row_wise_adam":
-        raise BadInput("training.optim: 'row_wise_adam' has been removed; write 'adamw_torch_fused'")
-    from transformers.training_args import OptimizerNames
-
-    return _one_of("optim", name, [known.value for known in OptimizerNames])
-
-
 def _schedule(name: str) -> str:
     from transformers import SchedulerType
 
@@ -156,12 +148,8 @@ class TrainingSettings(Section):
     """Options of the schedule."""
     warmup_steps: Annotated[float, Ge(0), Le(MOST_COUNT)] = 0
     """Steps in which the rate rises from 0; below 1 a share of all steps."""
-    optim: Annotated[str, AfterValidator(_optimizer)] = "adamw_torch_fused"
-    """One of transformers' optimizers, such as adamw_torch_fused, adafactor, sgd, lion_8bit."""
-    optim_args: str | None = None
-    """Options of the optimizer, as `name=value,name=value`."""
-    optim_target_modules: Names | None = None
-    """Modules that GaLore, APOLLO and their like act on."""
+    optim: Literal["adamw_torch", "adamw_torch_fused"] = "adamw_torch_fused"
+    """The optimizer: torch's AdamW, with or without one kernel for all of its operations."""
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay, of all parameters but biases and norms."""
     decay_all_parameters: bool | None = None
