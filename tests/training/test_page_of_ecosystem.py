@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from wordorder.models import build_config, build_model, lora_targets
 from wordorder.training.recipe.arguments import FIXED, argument_names
-from wordorder.training.recipe.trackers import PLACES
+from wordorder.training.recipe.trackers import FOLDERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "ecosystem.md").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_names_of_the_page_exist():
     (table,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     assert set(tomllib.loads(table)["training"]) <= set(argument_names())
     assert "push_to_hub" in FIXED
-    for tracker, places in PLACES.items():
+    for tracker, places in FOLDERS.items():
         assert f"| `{tracker}` |" in PAGE
         assert set(places) & set(re.findall(r"[A-Z]+_[A-Z]+", PAGE))
     links = re.findall(r"\]\(([\w-]+\.md)\)", PAGE)

@@ -1,7 +1,6 @@
 """wandb and trackio write into the run folder and nowhere else; what is not installed is one line."""
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import sqlite3
@@ -9,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import accelerate.tracking
+import numpy as np
 import pytest
+from accelerate.state import PartialState
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wordorder.errors import BadInput
-from wordorder.training import read_recipe
-from wordorder.training.recipe.trackers import tracker_faults, tracker_names, trackers_in
+from wordorder.training import read_recipe, run
+from wordorder.training.recipe.trackers import running_trackers, tracker_faults, tracker_names
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_TWICE = """
@@ -84,12 +87,7 @@ def test_trackio_writes_into_the_folder_of_the_first_run_of_a_process(two_runs):
 
 
 def test_a_tracker_that_is_not_there_is_one_line_that_names_the_package(recipe_file, monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name in ("mlflow", "comet_ml", "trackio") else real(name, *rest),
-    )
+    monkeypatch.setattr(accelerate.tracking, "_available_trackers", ["tensorboard"])
     for name, package in (("trackio", "trackio"), ("mlflow", "mlflow"), ("comet_ml", "comet-ml")):
         with pytest.raises(BadInput) as caught:
             read_recipe(recipe_file, [f"training.report_to={name}"])
@@ -107,11 +105,77 @@ def test_names_and_places(tmp_path, monkeypatch):
     assert tracker_names(["wandb", "tensorboard", "wandb"]) == ["wandb", "tensorboard"]
     assert "tensorboard" in tracker_names("all")
     assert tracker_faults("tensorboard") == []
+    with running_trackers("none", tmp_path, first_step=0) as trackers:
+        assert trackers == []
+    assert list(tmp_path.iterdir()) == []
+
+
+class Recorder(accelerate.tracking.GeneralTracker):
+    """A tracker in place of wandb's, which notes how it is called."""
+
+    name, requires_logging_directory, tracker = "wandb", False, None
+
+    def __init__(self, project, **options):
+        super().__init__()
+        self.calls = [("made", project, options)]
+
+    def start(self):
+        print("a banner")
+        self.calls.append(("started", {name: os.environ.get(name) for name in ("WANDB_DIR", "WANDB_CACHE_DIR")}))
+
+    def finish(self):
+        self.calls.append(("finished",))
+
+
+def test_a_tracker_gets_the_name_and_the_folder_of_its_run_and_is_finished_after_a_failure(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setitem(accelerate.tracking.LOGGER_TYPE_TO_CLASS, "wandb", Recorder)
     monkeypatch.setenv("WANDB_DIR", "/chosen")
     monkeypatch.delenv("WANDB_CACHE_DIR", raising=False)
-    with trackers_in(tmp_path, "wandb"):
-        assert os.environ["WANDB_DIR"] == "/chosen"  # what the user says stays
-        assert os.environ["WANDB_CACHE_DIR"] == str(tmp_path / "wandb/cache")
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    folder = tmp_path / "tupe-r" / "seed0"
+    with (
+        pytest.raises(RuntimeError, match="planted"),
+        running_trackers("wandb", folder, first_step=0) as (tracker,),
+    ):
+        raise RuntimeError("planted")
+    variables = {
+        "WANDB_DIR": "/chosen",
+        "WANDB_CACHE_DIR": str(folder / "logs/wandb/cache"),
+    }  # what the user says stays
+    assert tracker.calls == [
+        ("made", "wordorder", {"name": "tupe-r/seed0", "dir": "/chosen"}),
+        ("started", variables),
+        ("finished",),
+    ]
     assert "WANDB_CACHE_DIR" not in os.environ
-    with trackers_in(tmp_path / "none", "tensorboard"):
-        assert not (tmp_path / "none").exists()
+    assert capsys.readouterr() == ("", "a banner\n")  # stdout is for --json
+
+
+def scalars(folder):
+    events = EventAccumulator(str(folder / "logs")).Reload()
+    return {(tag, row.step, row.value) for tag in events.Tags()["scalars"] for row in events.Scalars(tag)}
+
+
+def test_tensorboard_has_every_value_of_the_curve(recipe_file, tmp_path):
+    run(read_recipe(recipe_file, ["training.report_to=tensorboard", "training.max_steps=4"]), progress=False)
+    curve = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
+    assert any("loss" in row for row in curve)
+    written = scalars(tmp_path / "run")
+    for row in curve:
+        for name in ("loss", "learning_rate", "grad_norm"):
+            if name in row:
+                assert (f"train/{name}", row["step"], np.float32(row[name])) in written
+        for name, value in row.get("validation", {}).items():
+            assert (f"validation/{name}", row["step"], np.float32(value)) in written
+    assert {tag.partition("/")[0] for tag, _, _ in written} == {"train", "validation"}
+
+
+def test_tensorboard_drops_what_a_killed_run_wrote_after_its_checkpoint(tmp_path):
+    PartialState()  # accelerate's trackers ask which process they are in
+    for first, values in ((0, {1: 1.0, 2: 2.0, 3: 3.0}), (3, {3: 30.0})):
+        with running_trackers("tensorboard", tmp_path, first_step=first) as (tracker,):
+            for step, value in values.items():
+                tracker.log({"train/loss": value}, step=step)
+    assert scalars(tmp_path) == {("train/loss", 1, 1.0), ("train/loss", 2, 2.0), ("train/loss", 3, 30.0)}

@@ -1,45 +1,18 @@
 """Log a training: to its state, to the learning curve, to experiment trackers and to the screen."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-from transformers import TrainerCallback, TrainerControl
-from transformers.integrations import integration_utils
 
 from wordorder.training.loop.training import Training
 from wordorder.training.runs.folder import append_curve, curve_row, rewrite_curve
 
 
 class Log:
-    """Writes what a training measures.
+    """Writes what a training measures."""
 
-    Callbacks are told of the beginning, of every entry of the log, and of the end, as transformers' Trainer does;
-    besides the given ones, those of the trackers that the recipe names.
-    """
-
-    def __init__(self, training: Training, *, tokenizer: Any, callbacks: Sequence[TrainerCallback] = ()) -> None:
-        self._training, self._tokenizer = training, tokenizer
-        library: Any = integration_utils  # its functions have no types
-        found = library.get_reporting_integration_callbacks(training.parts.args.report_to)
-        self._callbacks: list[TrainerCallback] = [*(make() for make in found), *callbacks]
+    def __init__(self, training: Training, *, trackers: Sequence[Any]) -> None:
+        self._training, self._trackers = training, trackers
         self._row_step = -1
-        self.tell("on_init_end")
-
-    def tell(self, event: str, **what: Any) -> None:
-        """Call a method of all callbacks, such as "on_train_begin"."""
-        parts = self._training.parts
-        for callback in self._callbacks:
-            getattr(callback, event)(
-                parts.args,
-                self._training.state,
-                TrainerControl(),
-                model=parts.model,
-                processing_class=self._tokenizer,
-                optimizer=parts.optimizer,
-                lr_scheduler=parts.schedule,
-                **what,
-            )
 
     def add(self, values: dict[str, float]) -> None:
         """Add an entry to the log, with the epoch, the step, and the seconds and tokens of training so far."""
@@ -49,7 +22,9 @@ class Log:
             values |= {"train_seconds": round(training.meter.seconds, 3), "tokens": tokens}
         values["epoch"] = training.state.epoch
         training.state.log_history.append({**values, "step": training.state.global_step})
-        self.tell("on_log", logs=values)
+        scalars = {_tag(name): value for name, value in values.items() if name != "epoch"}
+        for tracker in self._trackers:
+            tracker.log(scalars, step=training.state.global_step)
 
     def loss(self, grad_norm: float | None, learning_rate: float) -> None:
         """Add the mean loss since it was logged last; called by all processes together."""
@@ -77,26 +52,6 @@ class Log:
         self._row_step = state.global_step
 
 
-class TensorBoardLogs(TrainerCallback):
-    """Callback that writes train/..., validation/... against the step.
-
-    Not transformers' own callback: that one takes its folder from an environment variable. The viewer drops what a
-    killed run wrote from `first_step` on.
-    """
-
-    def __init__(self, folder: Path, *, first_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)  # pyright: ignore[reportUnknownVariableType]
-
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the values of an entry of the log."""
-        for name, value in kwargs.get("logs", {}).items():
-            if isinstance(value, int | float) and name != "epoch":
-                group, _, rest = name.partition("_")
-                tag = f"validation/{rest}" if group == "eval" else f"train/{name}"
-                self._writer.add_scalar(tag, value, state.global_step)
-
-    def close(self) -> None:
-        """Flush and close the file."""
-        self._writer.close()
+def _tag(name: str) -> str:
+    """Return the name of a value in trackers: "eval_loss" -> "validation/loss", "loss" -> "train/loss"."""
+    return f"validation/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"

@@ -173,7 +173,6 @@ class Loop:
         try:
             training.progress.start(state.global_step, state.max_steps)
             parts.wrapped.zero_grad()
-            self.log.tell("on_train_begin")
             if args.eval_on_start:
                 self._evaluate(at_start=True)
             done, skip = divmod(state.global_step, length.steps_per_epoch)
@@ -183,7 +182,6 @@ class Loop:
                 if self._control.should_training_stop:
                     break
             self.saving.load_best()
-            self.log.tell("on_train_end")
         finally:
             training.active = False
             training.meter.close()
@@ -211,7 +209,6 @@ class Loop:
             read = min((step + 1) * size, length.batches)
             state.epoch = epoch + read / length.batches
             _FLOW.on_step_end(args, state, self._control)
-            self.log.tell("on_step_end")
             # What is due each epoch comes after its last step, and a stop after that, or the resumed run would miss it.
             self._after_step(may_stop=read < length.batches)
             if self._control.should_training_stop:
@@ -294,7 +291,6 @@ class Loop:
             control.should_evaluate = False
         if control.should_save:
             self.saving.save()
-            self.log.tell("on_save")
             control.should_save = False
         self.log.write_curve(since=logged)
         if stop is not None:
@@ -309,7 +305,6 @@ class Loop:
         scores = self.evaluation.scores(self.validation)
         logged = {f"eval_{name}": value for name, value in scores.items()}
         self.log.add(dict(logged))
-        self.log.tell("on_evaluate", metrics=logged)
         progress = f"step {state.global_step}/{state.max_steps}"
         training.progress.say(f"{progress}  validation {self.evaluation.in_short(scores)}")
         if follows_a_metric(training.parts.args) and not at_start:

@@ -162,7 +162,6 @@ class Saving:
             training.memories.restore(start, process=processes.index, processes=processes.count, device=parts.device)
         self._restore_counts(start)
         training.state = TrainerState.load_from_json(str(start / STATE))
-        training.tell_process()
         best = self._best()
         # The run folder may have been moved, or its best checkpoint lost: then the best is looked for anew. Whatever
         # folder the state names, it is a checkpoint of this run.

@@ -166,13 +166,7 @@ class Training:
 
     def __post_init__(self) -> None:
         self.loss_sum = torch.tensor(0.0, device=self.parts.device)
-        self.tell_process()
         self.watch = LossWatch(self.folder, self.parts.processes)
-
-    def tell_process(self) -> None:
-        """Let the state know which process this is; trackers write in the first one alone."""
-        self.state.is_world_process_zero = self.parts.processes.is_main
-        self.state.is_local_process_zero = self.parts.args.local_process_index == 0
 
     @property
     def rows_of_a_step(self) -> int:

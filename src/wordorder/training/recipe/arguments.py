@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from wordorder.launch import process_count
 from wordorder.limits import one_line
 from wordorder.section import unknown_choice
 from wordorder.tasks import Metric
-from wordorder.training.recipe.trackers import TENSORBOARD, tracker_faults, tracker_names
+from wordorder.training.recipe.trackers import tracker_faults
 from wordorder.training.recipe.training_section import FIXED, OWN, TrainingSettings
 
 DEFAULTS: dict[str, Any] = {
@@ -83,7 +85,7 @@ def _schedule_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
     if not (table.get("lr_scheduler_type") or table.get("lr_scheduler_kwargs")):
         return []
     import torch
-    from transformers import get_scheduler
+    from transformers import get_scheduler  # pyright: ignore[reportUnknownVariableType]  # it has types in part
 
     # zeros: a layer would draw its weight, and the caller's random numbers would be others afterwards
     optimizer: Any = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, 1))], lr=1.0)
@@ -154,7 +156,6 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequenc
     pieces = int(table.get("segments_per_step") or 1)
     if pieces > 1:
         given["gradient_accumulation_steps"] = pieces * given.get("gradient_accumulation_steps", 1)
-    reporters = tracker_names(given.pop("report_to", []))
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
     given |= _of_several_processes(table, on_cpu=bool(given["use_cpu"]))
@@ -162,15 +163,15 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequenc
     chosen = given.get("metric_for_best_model")
     for metric in (metric for metric in metrics if metric.key == chosen):
         given.setdefault("greater_is_better", metric.higher_is_better)
-    return TrainingArguments(
-        output_dir=str(output_dir),
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        logging_nan_inf_filter=False,
-        # TensorBoard is written by this package, into <output_dir>/logs, which transformers 5 cannot be told.
-        report_to=[name for name in reporters if name != TENSORBOARD] or "none",
-        **given,
-    )
+    with redirect_stdout(sys.stderr):  # with WANDB_MODE offline transformers prints a line
+        return TrainingArguments(
+            output_dir=str(output_dir),
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            logging_nan_inf_filter=False,
+            report_to="none",
+            **given,
+        )
 
 
 def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
@@ -193,8 +194,3 @@ def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str
             "whole weights in each process (DDP) and not say so; set training.fsdp=false"
         )
     return {**found, "fsdp": True, "fsdp_config": {**table.get("fsdp_config", {}), "version": 2}}
-
-
-def wants_tensorboard(table: Mapping[str, Any]) -> bool:
-    """Tell whether `report_to` names TensorBoard."""
-    return TENSORBOARD in tracker_names(table.get("report_to"))

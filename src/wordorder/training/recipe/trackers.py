@@ -1,21 +1,18 @@
-"""Check the experiment trackers that `training.report_to` names, and set the folders that they write into."""
-
-# transformers' integrations are typed in part only
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Check the experiment trackers that `training.report_to` names, and run accelerate's trackers for them."""
 
 import os
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, cast
 
+from wordorder.launch import is_main
 from wordorder.section import unknown_choice
 
 TENSORBOARD = "tensorboard"
-"""The tracker that this package writes for itself, see `wordorder.training.loop.log`."""
 
-PLACES: dict[str, dict[str, str]] = {
+FOLDERS: dict[str, dict[str, str]] = {
     "wandb": {
         "WANDB_DIR": "",
         "WANDB_CACHE_DIR": "wandb/cache",
@@ -25,10 +22,17 @@ PLACES: dict[str, dict[str, str]] = {
     },
     "trackio": {"TRACKIO_DIR": "trackio"},
 }
-"""Tracker -> the environment variables with its folders -> the place below <run folder>/logs. Without them wandb writes
-into the working directory and the home, trackio into the home."""
+"""Tracker -> the environment variables with its folders -> the folder below <run folder>/logs. Without them wandb
+writes into the working directory and the home, trackio into the home."""
 
-_DISTRIBUTIONS = {"azure_ml": "azureml-mlflow", "comet_ml": "comet-ml", "flyte": "flytekit"}
+_RUN_NAMES = {
+    "wandb": "name",
+    "trackio": "name",
+    "mlflow": "run_name",
+    "clearml": "task_name",
+    "swanlab": "experiment_name",
+}
+"""Tracker -> its option for the name of a run."""
 
 
 def tracker_names(report_to: Any) -> list[str]:
@@ -40,62 +44,61 @@ def tracker_names(report_to: Any) -> list[str]:
 
 
 def tracker_faults(report_to: Any) -> list[str]:
-    """Return one line for each tracker that is not known or not installed."""
+    """Return one line for each tracker that accelerate does not have or that is not installed."""
     named = tracker_names(report_to)
     if not set(named) - {TENSORBOARD}:  # it comes with the extra train
         return []
-    known = sorted(cast("dict[str, Any]", _integrations().INTEGRATION_TO_CALLBACK))
-    faults = [
-        unknown_choice("training.report_to", name, [*known, "all", "none"]) for name in named if name not in known
-    ]
-    installed = _installed()
-    missing = [name for name in named if name in known and name not in installed]
-    for name in missing:
-        package = _DISTRIBUTIONS.get(name, name)
-        faults.append(f"training.report_to: {name} is not installed; run: pip install {package}, or leave it out")
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    faults: list[str] = []
+    for name in named:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            faults.append(unknown_choice("training.report_to", name, [*sorted(LOGGER_TYPE_TO_CLASS), "all", "none"]))
+        elif name not in _installed():
+            package = name.replace("_", "-")
+            faults.append(f"training.report_to: {name} is not installed; run: pip install {package}, or leave it out")
     return faults
 
 
 def _installed() -> list[str]:
-    return list(cast("list[str]", _integrations().get_available_reporting_integrations()))
+    from accelerate.tracking import get_available_trackers
 
-
-def _integrations() -> Any:
-    with redirect_stdout(sys.stderr):  # with WANDB_MODE offline its import prints a line
-        from transformers.integrations import integration_utils
-    return integration_utils
+    return [str(name) for name in cast("list[Any]", get_available_trackers())]
 
 
 @contextmanager
-def trackers_in(logs: Path, report_to: Any) -> Generator[None]:
-    """Let wandb and trackio write into a run's folder within the block, and redirect stdout to stderr.
+def running_trackers(report_to: Any, folder: Path, *, first_step: int) -> Generator[list[Any]]:
+    """Start the trackers of a run in its first process, and finish them at the end of the block.
 
-    A place that the user has chosen by the tracker's own variable stays. A wandb run that was begun within is ended,
-    or the next run of the process would go on with it; one that the caller began goes on. trackio reads its place once
-    in a process: later runs of the same process (arms of a comparison) write where the first one does.
+    They write into <run folder>/logs, and what they print goes to stderr. A folder that the user has chosen by the
+    tracker's own variable stays. trackio reads its folder once in a process: later runs of the same process (arms of a
+    comparison) write where the first one does. TensorBoard's viewer drops what a killed run wrote from `first_step` on.
     """
-    named = [name for name in tracker_names(report_to) if name != TENSORBOARD]
-    if not named:
-        yield
-        return
-    places = {variable: place for name in named for variable, place in PLACES.get(name, {}).items()}
-    ours = {variable: str(logs / place) for variable, place in places.items() if variable not in os.environ}
-    for place in ours.values():
-        Path(place).mkdir(parents=True, exist_ok=True)
-    before = _wandb_run()
-    os.environ.update(ours)
-    try:
-        with redirect_stdout(sys.stderr):  # stdout is for --json
-            yield
-            if before is None and _wandb_run() is not None:
-                library: Any = sys.modules["wandb"]
-                library.finish()
-                library.teardown()  # it would keep its folder for the next run of the process
-    finally:
-        for variable in ours:
-            os.environ.pop(variable, None)
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-
-def _wandb_run() -> Any:
-    """Return the wandb run that this process has open."""
-    return getattr(sys.modules.get("wandb"), "run", None)
+    names, logs = tracker_names(report_to) if is_main() else [], folder / "logs"
+    trackers: list[Any] = []
+    with ExitStack() as stack:
+        if set(names) - {TENSORBOARD}:
+            stack.enter_context(redirect_stdout(sys.stderr))  # stdout is for --json
+        for name in names:
+            for variable, subfolder in FOLDERS.get(name, {}).items():
+                if variable not in os.environ:
+                    (logs / subfolder).mkdir(parents=True, exist_ok=True)
+                    os.environ[variable] = str(logs / subfolder)
+                    stack.callback(os.environ.pop, variable, None)
+            kind: Any = LOGGER_TYPE_TO_CLASS[name]
+            if name == TENSORBOARD:
+                tracker = kind("", str(logs), purge_step=first_step)
+            else:
+                project = os.environ.get(f"{name.upper()}_PROJECT", "wordorder")
+                paths = [str(logs)] if kind.requires_logging_directory else []
+                options = {_RUN_NAMES[name]: "/".join(folder.parts[-2:])} if name in _RUN_NAMES else {}
+                if name == "wandb":  # which reads the variable once in a process
+                    options["dir"] = os.environ["WANDB_DIR"]
+                tracker = kind(project, *paths, **options)
+            tracker.start()
+            # trackio would finish once more at exit, on stdout, if only the tracker were finished
+            stack.callback(sys.modules["trackio"].finish if name == "trackio" else tracker.finish)
+            trackers.append(tracker)
+        yield trackers

@@ -19,7 +19,7 @@ GENERATION = ("predict_with_generate", "generation_num_beams", "generation_max_l
 
 OWN = (
     *("decay_all_parameters", "encoding_learning_rate"),
-    *("keep_steps", "threads", "segments_per_step", "eval_stride", "fsdp", "fsdp_config"),
+    *("keep_steps", "threads", "segments_per_step", "eval_stride", "fsdp", "fsdp_config", "report_to"),
     *GENERATION,
 )
 """Names of [training] that transformers.TrainingArguments does not have, or that mean less here."""
@@ -28,8 +28,7 @@ NO_EFFECT_ON_RESULTS = frozenset(
     "keep_steps threads fsdp fsdp_config dataloader_multiprocessing_context dataloader_num_workers "
     "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
-    "per_device_eval_batch_size project report_to run_name save_steps save_total_limit "
-    "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id "
+    "per_device_eval_batch_size report_to save_steps save_total_limit torch_empty_cache_steps "
     "bf16_full_eval fp16_full_eval liger_kernel_config use_liger_kernel".split()  # refused now, but a run may have them
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
@@ -282,16 +281,6 @@ class TrainingSettings(Section):
     log_on_each_node: bool | None = None
     """Show messages of the first process of each machine."""
     report_to: Names = "tensorboard"
-    """Experiment trackers: tensorboard, wandb, mlflow, trackio and the others of transformers; "none"; or "all"."""
-    run_name: str | None = None
-    """Name of the run in a tracker."""
-    project: str | None = None
-    """Project of the run in Trackio."""
-    trackio_bucket_id: str | None = None
-    """Bucket of Trackio."""
-    trackio_space_id: str | None = None
-    """Space of Trackio."""
-    trackio_static_space_id: str | Literal[False] | None = None
-    """Static space of Trackio."""
+    """Experiment trackers: tensorboard, wandb, trackio, mlflow and the others of accelerate; "none"; or "all"."""
     debug: Names | None = None
     """`underflow_overflow` stops at the first value that is not finite and says where it came from."""

@@ -25,17 +25,17 @@ from wordorder.training.loop.batches import FedBatches, WithRows, of_all_process
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
 from wordorder.training.loop.interruption import Interruption
-from wordorder.training.loop.log import Log, TensorBoardLogs
+from wordorder.training.loop.log import Log
 from wordorder.training.loop.loop import Loop, StepLoss
 from wordorder.training.loop.meter import Meter, cpu_threads
 from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
 from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.training import Training
 from wordorder.training.loop.training import prepare as prepare_model
-from wordorder.training.recipe.arguments import build_arguments, wants_tensorboard
+from wordorder.training.recipe.arguments import build_arguments
 from wordorder.training.recipe.pretrained import find_word_vectors, saved_version, weights_content
 from wordorder.training.recipe.recipe import Recipe
-from wordorder.training.recipe.trackers import trackers_in
+from wordorder.training.recipe.trackers import running_trackers
 from wordorder.training.recipe.training_section import BEAMS
 from wordorder.training.runs import folder as files
 from wordorder.training.runs.advice import advice_on
@@ -104,12 +104,14 @@ def _train_and_test(
     for advice in advice_on(recipe, prepared, len(order)):
         progress.advise(advice)
     meter = Meter(arguments.device, targets=task.translates)
-    logs = None
-    if is_main() and wants_tensorboard(recipe.training):
-        logs = TensorBoardLogs(folder / files.LOGS, first_step=state.global_step + 1 if state else 0)
+    first_step = state.global_step + 1 if state else 0
     try:
         reporters = recipe.training.get("report_to")
-        with trackers_in(folder / files.LOGS, reporters), quiet_libraries(), Interruption() as interruption:
+        with (
+            running_trackers(reporters, folder, first_step=first_step) as trackers,
+            quiet_libraries(),
+            Interruption() as interruption,
+        ):
             parts = prepare_model(model, arguments, tokenizer=prepared.tokenizer)
             groups = arguments.gradient_accumulation_steps // recipe.segments_per_step
             in_lanes = isinstance(prepared.validation, RunningText)
@@ -133,7 +135,7 @@ def _train_and_test(
                 evaluation=evaluation,
                 validation=prepared.validation,
                 saving=saving,
-                log=Log(training, tokenizer=prepared.tokenizer, callbacks=[logs] if logs else []),
+                log=Log(training, trackers=trackers),
                 interruption=interruption,
                 decay_all=bool(recipe.training.get("decay_all_parameters")),
                 encoding_rate=recipe.training.get("encoding_learning_rate", 1.0),
@@ -150,8 +152,6 @@ def _train_and_test(
     finally:
         meter.close()
         progress.close()
-        if logs:
-            logs.close()
 
 
 def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
