@@ -77,7 +77,7 @@ def test_a_wrong_value_is_one_line_that_names_the_remedy(folder: Path, override:
         ("training.threads=3000000000", "at most 1,024"),
         ("training.dataloader_num_workers=100000", "at most 256"),
         ("training.seed=4294967296", "at most 4,294,967,295"),
-        ("training.neftune_noise_alpha=nan", "finite number"),
+        ("training.weight_decay=nan", "finite number"),
         ("training.adam_beta2=inf", "finite number"),
         ("data.seed=4294967296", "at most 4,294,967,295"),
         ("data.folds=3000000000", "at most 2,147,483,647"),

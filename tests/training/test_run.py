@@ -329,15 +329,6 @@ def test_a_rate_that_follows_a_score_knows_whether_more_is_better(recipe_file, t
     assert load_state(tmp_path / "run" / "checkpoint-2", "scheduler")["mode"] == mode
 
 
-def test_noise_on_embeddings_is_for_training_alone(recipe_file, tmp_path):
-    still = ("model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0", "training.max_steps=2")
-    still = (*still, "training.learning_rate=1e-30")
-    plain = go(recipe_file, *still, output_dir=tmp_path / "plain")
-    noisy = go(recipe_file, *still, "training.neftune_noise_alpha=50.0", output_dir=tmp_path / "noisy")
-    assert noisy.curve[0]["loss"] != pytest.approx(plain.curve[0]["loss"], rel=1e-3)
-    assert noisy.metrics["test"] == plain.metrics["test"]
-
-
 def test_steps_that_are_kept_are_kept_beside_the_best(recipe_file, tmp_path):
     settings = ("training.keep_steps=[3, 5]", "training.save_strategy=best", "training.eval_steps=4")
     go(recipe_file, *settings, "training.torch_empty_cache_steps=1")

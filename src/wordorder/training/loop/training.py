@@ -5,7 +5,6 @@
 
 import math
 import signal
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,6 @@ from transformers import (
     enable_full_determinism,
     get_scheduler,
 )
-from transformers.debug_utils import DebugOption, DebugUnderflowOverflow
 from transformers.trainer_pt_utils import get_parameter_names
 from transformers.trainer_utils import align_special_tokens
 from transformers.training_args import OptimizerNames
@@ -216,10 +214,6 @@ def prepare_training(parts: Parts, *, steps: int, decay_all: bool, encoding_rate
     """
     args, model = parts.args, parts.model
     _checkpoint_activations(model, args)
-    if args.neftune_noise_alpha is not None:
-        model.get_input_embeddings().register_forward_hook(_noise(args.neftune_noise_alpha))
-    if DebugOption.UNDERFLOW_OVERFLOW in args.debug:
-        DebugUnderflowOverflow(model)
     optimizer = _optimizer(model, args, decay_all=decay_all, encoding_rate=encoding_rate)
     if is_sharded(model):  # by its owner: accelerate would wrap it once more
         parts.wrapped = parts.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
@@ -255,18 +249,6 @@ def _checkpoint_activations(model: Any, args: TrainingArguments) -> None:
             own = {key: given.pop(key) for key in ("every_n_layers", "offload") if key in given}
             getattr(model, f"{name}_enable")(**{f"{name}_kwargs": given or None}, **own)
             return
-
-
-def _noise(alpha: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    """Return a hook that adds noise U(-1, 1) alpha / sqrt(TC) to embeddings in training: NEFTune (Jain et al. 2023)."""
-
-    def add(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        if not module.training:
-            return output
-        most = alpha / (output.shape[1] * output.shape[2]) ** 0.5
-        return output + torch.zeros_like(output).uniform_(-most, most)
-
-    return add
 
 
 def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding_rate: float) -> torch.optim.AdamW:

@@ -26,7 +26,7 @@ OWN = (
 
 NO_EFFECT_ON_RESULTS = frozenset(
     "keep_steps threads fsdp fsdp_config dataloader_multiprocessing_context dataloader_num_workers "
-    "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
+    "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
     "per_device_eval_batch_size report_to save_steps save_total_limit torch_empty_cache_steps "
     "bf16_full_eval fp16_full_eval liger_kernel_config use_liger_kernel".split()  # refused now, but a run may have them
@@ -70,7 +70,6 @@ Count = Annotated[int, Ge(1), Le(MOST_COUNT)]
 Positive = Annotated[float, Gt(0), Le(MOST_COUNT)]
 NotNegative = Annotated[float, Ge(0)]
 BelowOne = Annotated[float, Ge(0), Lt(1)]
-Names = str | list[str]
 Level = Literal["detail", "debug", "info", "warning", "error", "critical", "passive"]
 
 
@@ -163,8 +162,6 @@ class TrainingSettings(Section):
     """The gradient is scaled down to this norm; 0 leaves it as it is."""
     label_smoothing_factor: BelowOne = 0.0
     """Share of the probability that is spread over all labels."""
-    neftune_noise_alpha: float | None = None
-    """Scale of NEFTune's noise on the embeddings in training."""
 
     eval_strategy: Literal["no", "steps", "epoch"] = "steps"
     """When validation is scored."""
@@ -280,7 +277,5 @@ class TrainingSettings(Section):
     """The same, of all processes but the first."""
     log_on_each_node: bool | None = None
     """Show messages of the first process of each machine."""
-    report_to: Names = "tensorboard"
+    report_to: str | list[str] = "tensorboard"
     """Experiment trackers: tensorboard, wandb, trackio, mlflow and the others of accelerate; "none"; or "all"."""
-    debug: Names | None = None
-    """`underflow_overflow` stops at the first value that is not finite and says where it came from."""
