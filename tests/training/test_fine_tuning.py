@@ -64,7 +64,6 @@ def folder(tmp_path_factory):
                     "label": warm,
                     "degree": 3.0 * ("warm" in first + second) + 2.0 * ("cold" in first + second),
                     "nearly_ten": 10 + 0.1 * (number % 2),
-                    "year": 1900 + number % 100,
                 }
             )
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -224,24 +223,3 @@ def test_a_metric_that_the_task_has_not_is_refused_with_the_recipe(folder, task,
     (fault,) = error.value.faults
     assert fault.startswith("training.metric_for_best_model: ")
     assert valid in fault
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "options", "words"),
-    [
-        ("regression", 'label_column = "nearly_ten"', ["mean 10.05", "deviation 0.05", "label_scale=10 "]),
-        ("regression", 'label_column = "year"', ["mean 19", "--set data.label_scale=2000 "]),
-        ("regression", 'label_column = "degree"\nlabel_scale = 5.0', []),
-        ("classification", 'label_column = "nearly_ten"', ["the 2 classes", "'nearly_ten'", "data.task=regression"]),
-        ("classification", 'label_column = "label"', []),
-    ],
-)
-def test_labels_that_hardly_can_be_learned_are_told_of(folder, tmp_path, capsys, task, options, words):
-    recipe = recipe_for(folder, task, "loss", options)
-    overrides = [f"training.output_dir={tmp_path}/run", "training.max_steps=1", "training.eval_steps=1"]
-    run(read_recipe(recipe, overrides))
-    lines = capsys.readouterr().err.splitlines()
-    found = [line for line in lines if "labels to learn" in line or "classes of" in line]
-    assert len(found) == bool(words)
-    assert all(word in found[0] for word in words), found

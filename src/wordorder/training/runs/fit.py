@@ -38,7 +38,6 @@ from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import running_trackers
 from wordorder.training.recipe.training_section import BEAMS
 from wordorder.training.runs import folder as files
-from wordorder.training.runs.advice import advice_on
 from wordorder.training.runs.environment import write_environment
 from wordorder.training.runs.folder import RunResult, curve_rows, read_result, rewrite_curve
 from wordorder.training.runs.model_card import write_run_card
@@ -101,8 +100,8 @@ def _train_and_test(
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
         progress.say(vectors)
-    for advice in advice_on(recipe, prepared, len(order)):
-        progress.advise(advice)
+    for line in prepared.log.lines():
+        progress.advise(line)
     meter = Meter(arguments.device, targets=task.translates)
     first_step = state.global_step + 1 if state else 0
     try:
