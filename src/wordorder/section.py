@@ -41,7 +41,7 @@ class Section(BaseModel):
     section: ClassVar[str]
     """The name between brackets."""
     refused: ClassVar[Mapping[str, str]] = {}
-    """Names that others know, or that an earlier version had, with what is to be said of each."""
+    """Names that others know, with what is to be said of each."""
 
     if not TYPE_CHECKING:
 

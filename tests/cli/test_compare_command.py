@@ -79,7 +79,6 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["arms.toml", "--budget", "30m"], "--budget was removed; train fewer seeds with --seeds 2"),
         (["arms.toml", "--dry-run", "--set", "compare.probes.shuffeled.x=1"], "there is no such probe"),
         (["arms.toml", "--dry-run", "--set", "compare.grid=[1e-3]", "--set", "compare.tune=[1e-3]"], "compare.grid"),
         (["more-steps.toml", "--dry-run"], "overrides training.max_steps: the arms would see different amounts"),
@@ -87,7 +86,6 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
         (["options.toml", "--set", "model.encoding_options.theta=free"], "sets model.encoding_options.theta itself"),
         ([], "Missing argument 'RECIPE'"),
         (["arms.toml", "more.toml"], "unexpected extra argument"),
-        (["--from", "a", "b", "c"], "run compare again in the same folder with more seeds or arms"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_2(arguments: list[str], words: str):

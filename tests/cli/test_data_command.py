@@ -44,10 +44,3 @@ def test_json(tmp_path):
     assert found["splits"]["test"]["documents"] == 2
     pair = next(pair for pair in found["between"] if (pair["earlier"], pair["later"]) == ("train", "test"))
     assert (pair["exact"], pair["share"], pair["examples"]) == (1, 0.5, [])
-
-
-def test_a_removed_option_says_what_there_is(tmp_path):
-    result = call(tmp_path, "--near", "0.7")
-    assert result.exit_code == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("wordorder: --near was removed; leave it out: texts of the same words are found")

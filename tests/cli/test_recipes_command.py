@@ -94,9 +94,6 @@ def test_a_number_of_seeds_that_cannot_be_is_refused(number):
 def test_the_run_folder_has_one_option_in_every_command():
     shown = run("train", "demo", "--output-dir", "there", "--dry-run")
     assert 'output_dir = "there"' in shown
-    assert run("inspect", "model", "--out", "there", code=2) == (
-        "wordorder: --out was removed; write --output-dir FOLDER\n"
-    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from torch.testing import assert_close
 from wordorder import Encoder
 from wordorder.encodings import (
     CATALOG,
-    ContentScores,
     NoEncoding,
     OnDistance,
     OnEmbeddings,
@@ -23,7 +22,6 @@ from wordorder.encodings import (
     registration,
 )
 from wordorder.errors import BadInput
-from wordorder.networks import check_encoding
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "max_positions": 16}
 SMALL = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -114,36 +112,6 @@ def test_what_cannot_be_registered(name, encoding, words):
     assert before == CATALOG
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("by_place", "position_dependent"), ("silent_parameters", "zero_init_parameters")]
-)
-@pytest.mark.parametrize("inherited", [False, True])
-def test_a_hook_under_its_former_name_is_refused_with_the_new_one(old, new, inherited):
-    former = type("Former", (Slope,), {old: True})
-    encoding = type("Below", (former,), {}) if inherited else former
-    words = f"encoding {encoding.__name__} defines {old}, which is now called {new}; rename it"
-    before = dict(CATALOG)
-    for refused in (lambda: register_encoding("mine", encoding), lambda: check_encoding(encoding)):
-        with pytest.raises(BadInput, match=words):
-            refused()
-    assert before == CATALOG
-    register_encoding("mine", type("Present", (Slope,), {new: getattr(Slope, new)}))
-
-
-def test_every_former_name_is_in_the_error():
-    both = type("Former", (Slope,), {"by_place": True, "silent_parameters": lambda self: ()})
-    with pytest.raises(BadInput) as error:
-        register_encoding("mine", both)
-    assert len(error.value.faults) == 2
-
-
-@pytest.mark.parametrize(("old", "new"), [("meet", "as_bias"), ("ahead", "all_keys_to_the_right")])
-def test_a_term_by_content_with_a_method_under_its_former_name_is_refused(old, new):
-    with pytest.raises(BadInput, match=f"Mine defines {old}, which is now called {new}; rename it"):
-        type("Mine", (ContentScores,), {old: lambda self: None})
-    assert type("Mine", (ContentScores,), {new: lambda self: None})
-
-
 def test_a_saved_model_names_the_class_and_the_file_where_it_is_not_registered(tmp_path):
     from transformers import AutoModelForMaskedLM
 
@@ -170,7 +138,7 @@ def test_a_saved_model_is_never_read_with_an_encoding_of_another_letter_case(tmp
     from wordorder.models import build_config, build_model
 
     build_model(build_config("encoder", encoding="alibi", **SMALL), "masked-lm", seed=0).save_pretrained(tmp_path)
-    file = tmp_path / "config.json"  # as an earlier version wrote it, which took any name
+    file = tmp_path / "config.json"
     given = json.loads(file.read_text("utf-8"))
     own = {"class": "ALiBi", "file": "mine.py", "sha256": ""}
     file.write_text(json.dumps({**given, "encoding": "Alibi", "own_encodings": {"Alibi": own}}), encoding="utf-8")

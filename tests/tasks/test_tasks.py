@@ -38,7 +38,7 @@ def test_every_option_is_one_of_the_section_and_is_tested_here():
 @pytest.mark.parametrize("name", TASKS)
 def test_an_option_of_other_tasks_is_refused_with_their_names(name, option):
     given = {"source": "a.txt", "task": name} | BESIDE.get(option, {}) | {option: GIVEN[option]}
-    if option in TASKS[name].options | TASKS[name].ignored:
+    if option in TASKS[name].options:
         faults = check_data(DataSettings(**given))
         assert not any("is only for" in fault for fault in faults)
         assert faults or getattr(DataConfig(**given), option) == GIVEN[option]
@@ -52,7 +52,7 @@ def test_a_packing_of_other_tasks_is_refused(name):
     for packing in ("full-sentences-across-documents", "contiguous", "lanes"):
         settings = DataSettings(source="a.txt", task=name, packing=packing)
         found = [fault for fault in check_data(settings) if fault not in TASKS[name].data_faults(settings)]
-        assert bool(found) == (packing not in TASKS[name].packings + TASKS[name].ignored_packings)
+        assert bool(found) == (packing not in TASKS[name].packings)
         assert all(f"data.packing {packing} is only for task" in fault for fault in found)
 
 
@@ -83,14 +83,6 @@ def test_a_head_without_a_task_is_known_by_its_name():
 def test_an_unknown_task_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match=r"data\.task: unknown value 'summary'; valid values: masked-lm, .*translation"):
         DataConfig(source="a.txt", task="summary")
-
-
-@pytest.mark.parametrize(
-    ("name", "option"),
-    [("classification", "mask_probability"), ("regression", "mask_probability"), ("masked-lm", "max_pieces")],
-)
-def test_what_a_finished_run_may_have_in_its_recipe_is_let_pass(name, option):
-    assert not check_data(DataSettings(source="a.txt", task=name, **{option: GIVEN[option]}))
 
 
 @pytest.mark.parametrize("task", [{"a": 1}, ["a"], None, 3])

@@ -3,6 +3,7 @@ import pytest
 from wordorder.errors import BadInput
 from wordorder.models import config_fields, factory
 from wordorder.training import read_recipe
+from wordorder.training.recipe.arguments import build_arguments
 from wordorder.training.recipe.comparison_section import check_compare
 from wordorder.training.runs.run import differences
 
@@ -126,6 +127,13 @@ def test_an_optimizer_other_than_adamw_is_one_fault_that_lists_the_two(recipe_fi
     (fault,) = faults(recipe_file, f"training.optim={name}")
     for words in ("training.optim", repr(name), "adamw_torch", "adamw_torch_fused"):
         assert words in fault
+
+
+def test_gradient_checkpointing_has_the_name_of_the_installed_transformers(tmp_path):
+    options = {"use_reentrant": False}
+    table = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": options}
+    arguments = build_arguments(table, tmp_path)  # a FutureWarning would be an error here
+    assert (arguments.gradient_checkpointing, arguments.gradient_checkpointing_kwargs) == (True, options)
 
 
 def test_what_is_no_override_is_said_before_anything_is_loaded(recipe_file, monkeypatch):
@@ -338,19 +346,6 @@ def test_all_arms_are_checked_at_once(recipe_file):
     ]:
         assert any(all(word in fault for word in words) for fault in found), (words, found)
     assert len(found) == 7
-
-
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ('match = "time"', 'compare.match: "time" was removed; use match = "flops", or write a recipe for each arm'),
-        ('budget = "30m"', "compare.budget: a limit of time was removed; list fewer compare.seeds and add more later"),
-    ],
-)
-def test_keys_of_an_earlier_version_say_what_to_write_instead(recipe_file, line, fault):
-    recipe_file.write_text(recipe_file.read_text() + COMPARE.replace("workers = 2", line))
-    (found,) = faults(recipe_file)
-    assert found.startswith(fault)
 
 
 SHARED = """

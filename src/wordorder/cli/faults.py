@@ -21,17 +21,6 @@ _MOST_LINES, _LINE_START, _LINE_END = 50, 1500, 500
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
-REMOVED = {
-    "inspect": {"--out": "write --output-dir FOLDER"},
-    "data": {"--near": "leave it out: texts of the same words are found; for nearly the same ones use text-dedup"},
-    "compare": {
-        "--budget": "train fewer seeds with --seeds 2 and add more later, or stop the comparison when"
-        " you like: the same command goes on",
-        "--from": "run compare again in the same folder with more seeds or arms: only what is missing is trained",
-    },
-}
-"""Options of earlier versions, and what to do instead, by command."""
-
 
 class FaultReporter(TyperGroup):
     """A group of commands that turns every exception into one line per fault and an exit code."""
@@ -78,7 +67,7 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if isinstance(error, BadInput):
         return error.faults
     if is_usage_error(error):
-        said = removed_option(error) or unknown_option(error) or str(error.format_message())  # type: ignore[attr-defined]
+        said = unknown_option(error) or str(error.format_message())  # type: ignore[attr-defined]
         return (" ".join(said.split()),)
     if is_missing_package(error):
         return (f"{error.name} is not installed; run: {install_command('train')}",)  # type: ignore[attr-defined]
@@ -88,17 +77,6 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if exit_code(error) == FAILED and type(error).__module__.split(".")[0] != "wordorder":
         return (f"{type(error).__name__}: {message} (--debug shows where)",)
     return (message,)
-
-
-def removed_option(error: object) -> str | None:
-    """Return what to write instead of an option of an earlier version; None for every other error.
-
-    The error is the parser's, whose classes recent versions of typer keep under a private name.
-    """
-    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    command = getattr(getattr(context, "command", None), "name", None)
-    said = REMOVED.get(str(command), {}).get(str(option))
-    return None if said is None else f"{option} was removed; {said}"
 
 
 def unknown_option(error: object) -> str | None:

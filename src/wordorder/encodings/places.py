@@ -13,7 +13,6 @@ from typing import ClassVar, get_args
 import torch
 from torch import Tensor, nn
 
-from wordorder.errors import BadInput
 from wordorder.ops import (
     Bias,
     DenseBias,
@@ -245,13 +244,6 @@ class OnDistance(OnScores):
 
 class ContentScores(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
-
-    def __init_subclass__(cls, **keywords: object) -> None:
-        """Refuse methods under their former names, which would be ignored silently."""
-        super().__init_subclass__(**keywords)
-        for former, present in (("meet", "as_bias"), ("ahead", "all_keys_to_the_right")):
-            if former in vars(cls):
-                raise BadInput(f"{cls.__name__} defines {former}, which is now called {present}; rename it")
 
     @abstractmethod
     def layer(self, index: int) -> "ContentScores":

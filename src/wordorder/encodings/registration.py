@@ -10,12 +10,8 @@ from pathlib import Path
 from wordorder.encodings.build import known_spelling, options_of
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.places import Encoding
-from wordorder.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-
-_RENAMED_HOOKS = {"by_place": "position_dependent", "silent_parameters": "zero_init_parameters"}
-"""Former names of attributes that an encoding may define, which are no longer read, and the present names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,6 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
         encoding: not abstract, and every argument of its constructor that is not a size of the network has a default.
 
     Raises:
-        BadInput: the class defines something under a name of an earlier version.
         ValueError: the name is taken or of another form, or the class is no encoding, is abstract or needs an argument
             that no network gives.
     """
@@ -60,7 +55,6 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
         raise ValueError(
             f"encoding must be a class of wordorder.encodings.Encoding (OnEmbeddings, OnScores, ..), got {encoding!r}"
         )
-    check_hook_names(encoding)
     missing = sorted(getattr(encoding, "__abstractmethods__", ()))
     if missing:
         raise ValueError(f"encoding {encoding.__name__} must define {', '.join(missing)}")
@@ -82,16 +76,6 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
         path, digest = str(Path(file).absolute()), hashlib.sha256(Path(file).read_bytes()).hexdigest()
     CATALOG[name] = encoding
     _SOURCES[name] = Source(name=name, class_name=encoding.__qualname__, file=path, sha256=digest)
-
-
-def check_hook_names(encoding: type[Encoding]) -> None:
-    """Refuse a class that defines or inherits something under a former name, which would be ignored silently."""
-    former = [name for name in _RENAMED_HOOKS if hasattr(encoding, name)]
-    if former:
-        raise BadInput(
-            f"encoding {encoding.__name__} defines {name}, which is now called {_RENAMED_HOOKS[name]}; rename it"
-            for name in former
-        )
 
 
 def registered_encodings() -> dict[str, Source]:

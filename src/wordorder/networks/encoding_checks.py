@@ -28,7 +28,6 @@ from wordorder.encodings import (
     names_of,
     options_of,
 )
-from wordorder.encodings.registration import check_hook_names
 from wordorder.errors import BadInput
 from wordorder.networks.cache import KeyValueCache
 from wordorder.networks.decoder import Decoder
@@ -87,7 +86,7 @@ def check_encoding(
         without a fault may be trained.
 
     Raises:
-        BadInput: no encoding has that name, or the class defines something under a name of an earlier version.
+        BadInput: no encoding has that name.
         ValueError: it is neither a name nor a class of encodings, or there is no such use.
     """
     if use not in USES:
@@ -96,7 +95,6 @@ def check_encoding(
         return _findings(Subject(encoding, use, options))
     if not (isinstance(encoding, type) and issubclass(encoding, Encoding)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"encoding must be a name or a class of wordorder.encodings.Encoding, got {encoding!r}")
-    check_hook_names(encoding)
     CATALOG[_UNDER_TEST] = encoding
     try:
         return _findings(Subject(_UNDER_TEST, use, options))

@@ -55,10 +55,10 @@ def check_data(data: DataSettings) -> list[str]:
     task = TASKS[data.task]
     faults: list[str] = []
     for option in data.given(*get_args(TaskOption)):
-        if option not in task.options | task.ignored:
+        if option not in task.options:
             known = [name for name, other in TASKS.items() if option in other.options]
             faults.append(f"data.{option} is only for {_tasks(known)}, not for {data.task}; leave it out")
-    if data.packing not in task.packings + task.ignored_packings:
+    if data.packing not in task.packings:
         known = [name for name, other in TASKS.items() if data.packing in other.packings]
         faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
     generated = GENERATED.get(data.generated or "")

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from wordorder.data.names import LANES, PACKINGS
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ class LabelledTask(Task):
     """A task whose documents have a label each."""
 
     options: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces", "truncate", "pair_column"})
-    ignored: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability"})
-    ignored_packings = tuple(packing for packing in PACKINGS if packing != LANES)
     grouped_by_length = True
 
     def prepare_labelled(

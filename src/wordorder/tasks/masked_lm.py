@@ -26,7 +26,6 @@ class MaskedLM(Task):
         meaning="exp of the mean loss in nats over the masked tokens of the {split} split (lower is better)",
     )
     options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability"})
-    ignored: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces"})
     packings = tuple(packing for packing in PACKINGS if packing != LANES)
     masks_tokens = True
     predicts_tokens = True

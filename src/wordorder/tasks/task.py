@@ -153,12 +153,8 @@ class Task(ABC):
     """Metrics that the table of a comparison shows too."""
     options: ClassVar[frozenset[TaskOption]] = frozenset()
     """Options of [data] that this task reads and some others do not."""
-    ignored: ClassVar[frozenset[TaskOption]] = frozenset()
-    """Options of other tasks that this one lets pass, as runs of earlier versions may have them."""
     packings: ClassVar[tuple[str, ...]] = ("full-sentences",)
     """Values of data.packing that it knows; the first is the default, which means nothing to most tasks."""
-    ignored_packings: ClassVar[tuple[str, ...]] = ()
-    """Packings of other tasks that this one lets pass."""
     labels: ClassVar[Literal["class", "number"] | None] = None
     """Kind of the label that each document needs; None: documents have none."""
     answers: ClassVar[Literal["any", "one word"] | None] = None

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 FREE_FOR_EVERY_ARM = frozenset(
     "learning_rate encoding_learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay "
     "decay_all_parameters adam_beta1 adam_beta2 adam_epsilon optim max_grad_norm label_smoothing_factor "
-    "activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing "
-    "gradient_checkpointing_kwargs".split()
+    "gradient_checkpointing gradient_checkpointing_kwargs".split()
 )
 """Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
 

@@ -242,7 +242,7 @@ def follows_a_metric(args: TrainingArguments) -> bool:
 
 
 def _checkpoint_activations(model: Any, args: TrainingArguments) -> None:
-    """Compute activations again in the backward pass where the arguments say so, by their old or new names."""
+    """Compute activations again in the backward pass where the arguments, of any transformers, say so."""
     for name in ("activation_checkpointing", "gradient_checkpointing"):
         if getattr(args, name, None):
             given = dict(getattr(args, f"{name}_kwargs") or {})

@@ -2,10 +2,10 @@
 
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,6 @@ DEFAULTS: dict[str, Any] = {
 }
 """Default values that a resolved recipe writes out: ours, and those of transformers that decide what is learned, so
 that a recipe repeats its run with a version of transformers that has other defaults."""
-
-RENAMED = {
-    "gradient_checkpointing": "activation_checkpointing",
-    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
-}
-"""Names that transformers has renamed since the first version that this package supports; recipes may use both."""
-
-
-@cache
-def _known() -> frozenset[str]:
-    from transformers import TrainingArguments
-
-    return frozenset(field.name for field in dataclasses.fields(TrainingArguments) if field.init)
 
 
 def argument_names() -> list[str]:
@@ -148,10 +135,9 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequenc
     from transformers import TrainingArguments
 
     given = {name: value for name, value in table.items() if name != "output_dir" and name not in OWN}
-    for old, new in RENAMED.items():
-        here, there = (new, old) if new in _known() else (old, new)
-        if there in given:
-            given.setdefault(here, given.pop(there))
+    # transformers later than 5.18 warns of the name that earlier versions know alone
+    if any(field.name == "activation_checkpointing" for field in dataclasses.fields(TrainingArguments)):
+        given = {re.sub("^gradient_checkpointing", "activation_checkpointing", name): v for name, v in given.items()}
     # transformers counts the pieces of a step, whether they have rows of their own or go on with the same
     pieces = int(table.get("segments_per_step") or 1)
     if pieces > 1:

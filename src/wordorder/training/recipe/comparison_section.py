@@ -50,15 +50,6 @@ def _listed(seeds: object) -> object:
     return (seeds,) if type(seeds) is int else seeds
 
 
-def _not_time(match: object) -> object:
-    if match == "time":
-        raise BadInput(
-            'compare.match: "time" was removed; use match = "flops", or write a recipe for each arm with its own '
-            "training.max_steps"
-        )
-    return match
-
-
 Rates = Annotated[Several[Annotated[int | float, Gt(0)]], AfterValidator(_different)]
 _INTEGERS = WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]})
 
@@ -78,10 +69,6 @@ class CompareConfig(Section):
     """The section [compare]: arms, seeds, folds, and how they are compared."""
 
     section: ClassVar[str] = "compare"
-    refused: ClassVar[Mapping[str, str]] = {
-        "budget": "a limit of time was removed; list fewer compare.seeds and add more later, or stop the comparison "
-        "when you like: the same command goes on"
-    }
 
     title: str = ""
     """Title of the report; empty: the recipe's name."""
@@ -100,7 +87,7 @@ class CompareConfig(Section):
     ] = ()
     """Folds of `data.folds` that each arm is trained on, once with each seed; a number n means 0 to n - 1. A fold
     decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
-    match: Annotated[Literal["none", "parameters", "flops"], BeforeValidator(_not_time)] = "none"
+    match: Literal["none", "parameters", "flops"] = "none"
     """Budget that is equal for all arms, besides the data: "parameters" or "flops" (per token, forward and backward);
     widths are sized so that arms agree. "none": arms keep the widths that they are given."""
     history: Literal["segment", "equal"] = "segment"

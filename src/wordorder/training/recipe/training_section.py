@@ -28,8 +28,7 @@ NO_EFFECT_ON_RESULTS = frozenset(
     "keep_steps threads fsdp fsdp_config dataloader_multiprocessing_context dataloader_num_workers "
     "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
-    "per_device_eval_batch_size report_to save_steps save_total_limit torch_empty_cache_steps "
-    "bf16_full_eval fp16_full_eval liger_kernel_config use_liger_kernel".split()  # refused now, but a run may have them
+    "per_device_eval_batch_size report_to save_steps save_total_limit torch_empty_cache_steps".split()
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
 
@@ -214,13 +213,9 @@ class TrainingSettings(Section):
     torch_compile_mode: str | None = None
     """Mode of torch.compile."""
     gradient_checkpointing: bool | None = None
-    """Compute activations again in the backward pass, which saves memory; also called activation_checkpointing."""
+    """Compute activations again in the backward pass, which saves memory."""
     gradient_checkpointing_kwargs: dict[str, Any] | None = None
     """Options of torch.utils.checkpoint."""
-    activation_checkpointing: bool | None = None
-    """The name that transformers later than 5.18 give to gradient_checkpointing."""
-    activation_checkpointing_kwargs: dict[str, Any] | None = None
-    """The name that transformers later than 5.18 give to gradient_checkpointing_kwargs."""
     use_cache: bool | None = None
     """Keep keys and values in training too; for models that need it."""
     full_determinism: bool | None = None
