@@ -153,18 +153,6 @@ def test_a_corpus_that_changed_under_its_name_is_refused(make_recipe, log, monke
         run(make_recipe(seeds=[0]))
 
 
-def test_runs_of_an_earlier_version_are_refused_where_a_default_was_another(make_recipe, log, tmp_path):
-    arms = {name: {"model.encoding": name} for name in ("none", "t5")}
-    run(make_recipe(seeds=[0], arms=arms))
-    for name in arms:
-        environment = tmp_path / "out" / name / "seed-0" / "environment.json"
-        environment.write_text(json.dumps({"packages": {"wordorder": "0.1.0"}}))
-    with pytest.raises(BadInput, match=r"t5/seed-0 was made by wordorder 0.1.0, .*t5.scale = 1.0") as caught:
-        run(make_recipe(seeds=[0, 1], arms=arms))
-    assert len(caught.value.faults) == 1
-    assert len(starts(log)) == 2
-
-
 def test_a_folder_of_something_else_is_refused(make_recipe, log, tmp_path):
     (tmp_path / "out" / "rope" / "seed-1").mkdir(parents=True)
     (tmp_path / "out" / "rope" / "seed-1" / "thesis.txt").touch()

@@ -496,3 +496,14 @@ def test_a_run_outside_the_main_thread_works(recipe_file):
     thread.start()
     thread.join()
     assert results[0].metrics["steps"] == 2
+
+
+def test_a_trained_encoder_declares_the_cls_that_its_tokenizer_adds(recipe_file, tmp_path):
+    result = run(read_recipe(recipe_file, ("training.max_steps=1",)), output_dir=tmp_path / "run", progress=False)
+    assert json.loads((result.model_dir / "config.json").read_text())["cls_token_id"] == 2
+
+
+def test_a_recipe_may_name_what_cls_gets(recipe_file, tmp_path):
+    settings = ("model.encoding=tupe-r", "model.encoding_options.reset=reference-code", "training.max_steps=1")
+    result = run(read_recipe(recipe_file, settings), output_dir=tmp_path / "run", progress=False)
+    assert result.metrics["steps"] == 1

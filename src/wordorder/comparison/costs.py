@@ -56,11 +56,10 @@ def _counted_config(recipe: Recipe) -> tuple[Any, bool]:
     """Return the configuration of the recipe's model, and whether its vocabulary is known, or is the largest one."""
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
-    from wordorder.training.recipe.pretrained import saved_version
     from wordorder.training.recipe.sections import declared_cls
 
     given = recipe.model.get("vocab_size")
     known = given if given is not None else fixed_vocab_size(recipe.tokenizer)
     size = known if known is not None else recipe.tokenizer.vocab_size
-    known_before = declared_cls(recipe.tokenizer) if recipe.pretrained is None else saved_version(recipe.pretrained)
+    known_before = declared_cls(recipe.tokenizer) if recipe.pretrained is None else {}
     return build_config(recipe.network, **{**known_before, **recipe.model, "vocab_size": size}), known is not None

@@ -23,7 +23,7 @@ from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import file_content, find_word_vectors, weights_content
 from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
-from wordorder.training.runs.run import differences, older_version_fault
+from wordorder.training.runs.run import differences
 
 if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm
@@ -164,14 +164,9 @@ def identity(run: Run, statistics: Json) -> dict[str, Any]:
 
 def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozenset[str] = frozenset()) -> None:
     """Refuse folders that hold something other than the run that is meant to lie there."""
-    planned, folders = list(runs), dict[str, list[Path]]()
-    trained = {run.arm for run in planned if not run.finished()}
-    for run in planned:
-        reason = _folder_fault(run, statistics[run.fold], skip)
-        if reason is None and run.arm in trained:  # an arm whose runs are all finished is only read
-            older = older_version_fault(run.folder, run.recipe)
-            reason = None if older is None else older.removeprefix(f"{run.folder} ")
-        if reason:
+    folders: dict[str, list[Path]] = {}
+    for run in runs:
+        if reason := _folder_fault(run, statistics[run.fold], skip):
             folders.setdefault(reason, []).append(run.folder)
     faults: list[str] = []
     for reason, (first, *others) in folders.items():  # one changed setting is a fault of every run, and one line
@@ -212,7 +207,7 @@ def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
     if there.get("weights") != here.get("weights"):
         found.append("the saved model that it starts from changed under its name (its weights are others)")
     vectors = {side["word_vectors"] for side in (there, here) if "word_vectors" in side}
-    if len(vectors) == 2:  # an earlier version wrote no digest, and a file may be gone when all is trained
+    if len(vectors) == 2:  # the file may be gone when all is trained
         found.append("the file of model.word_vectors changed under its name (its content is another)")
     return found
 

@@ -20,8 +20,6 @@ from wordorder.models.config.configuration import WordOrderConfig as WordOrderCo
 from wordorder.models.config.configuration import WordOrderDecoderConfig as WordOrderDecoderConfig
 from wordorder.models.config.configuration import WordOrderEncoderConfig as WordOrderEncoderConfig
 from wordorder.models.config.configuration import WordOrderSeq2SeqConfig as WordOrderSeq2SeqConfig
-from wordorder.models.config.configuration import changed_defaults as changed_defaults
-from wordorder.models.config.configuration import complete_options as complete_options
 from wordorder.models.decoder import WordOrderDecoderForCausalLM as WordOrderDecoderForCausalLM
 from wordorder.models.decoder import WordOrderDecoderModel as WordOrderDecoderModel
 from wordorder.models.decoder import WordOrderDecoderPreTrainedModel as WordOrderDecoderPreTrainedModel

@@ -119,13 +119,13 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     Args:
         network: "encoder", "decoder", "seq2seq" or "classifier".
         **fields: of the configuration, and transformers' ``num_labels``, ``id2label``, ``label2id``,
-            ``problem_type``; ``wordorder_version`` for a model that another version saved.
+            ``problem_type``.
 
     Raises:
         BadInput: one line per unknown field, wrong type or value out of range.
     """
     config_class = _config_class(network)
-    known = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type", "wordorder_version"}
+    known = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type"}
     faults = [unknown_field(key, known) for key in fields if key not in known]
     hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
     wrong = {name for name, value in fields.items() if name in hints and not fits(hints[name], value)}

@@ -248,9 +248,7 @@ def encoding_of(config: PreTrainedConfig) -> Composition:
             if issubclass(CATALOG[name], ReplacesEmbedding):
                 raise BadInput(unreached.format(name=name, place=CATALOG[name].place, known=known))
         # texts of BERT and RoBERTa begin with [CLS], or <s>
-        options = complete_options(
-            config.encoding, config.encoding_options, version=config.wordorder_version, has_cls=True
-        )
+        options = complete_options(config.encoding, config.encoding_options, has_cls=True)
         encoding = build_encoding(config.encoding, **sizes, max_positions=longest_text(config), options=options)
     except BadInput as error:
         raise BadInput([*faults, *error.faults]) from None

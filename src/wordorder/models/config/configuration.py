@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_type_hints
 
@@ -297,13 +296,11 @@ class WordOrderConfig(PreTrainedConfig):
     def options_for(self, use: Use) -> dict[str, dict[str, Any]]:
         """Return the options of each part of the encoding that are not its defaults, in an encoder or in a decoder.
 
-        Those of ``encoding_options``; "position-0" for ``cls`` in encoders whose texts begin with [CLS]; and what
-        options were by default in the version that wrote the configuration.
+        Those of ``encoding_options``, and "position-0" for ``cls`` in encoders whose texts begin with [CLS].
         """
         return complete_options(
             self.encoding,
             self.encoding_options,
-            version=self.wordorder_version,
             has_cls=self.cls_token_id is not None,
             use=use,
             with_memory=self.memory,
@@ -514,53 +511,29 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
         return found
 
 
-_BEFORE_0_2: dict[str, dict[str, Any]] = {
-    "t5": {"scale": 1.0},
-    "sinusoidal": {"embedding_scale": 1.0},
-    "rope-yarn": {"ramp": "turns"},
-}
-"""Defaults before version 0.2 that have changed since, by encoding; so has that of ``cls``, see `complete_options`."""
-
-
 def complete_options(
     encoding: str,
     options: Mapping[str, object] | None,
     *,
-    version: str | None,
     has_cls: bool,
     use: Use = "encoder",
     with_memory: WithMemory = "none",
 ) -> dict[str, dict[str, Any]]:
     """Return the options of each part of an encoding, completed where they are not given.
 
-    ``cls`` becomes "position-0" in encoders whose texts begin with [CLS]; before version 0.2 it did in all encoders.
+    ``cls`` becomes "position-0" in encoders whose texts begin with [CLS].
 
     Args:
         encoding: a name of the catalogue, several joined by "+", or a pattern over the layers.
         options: flat for one part, ``{"name": {...}}`` for several.
-        version: of the package that wrote the configuration; None = this one.
         has_cls: whether texts begin with [CLS].
         with_memory: with a memory position 0 is its oldest slot, and never [CLS].
 
     Raises:
         BadInput: an option is unknown, or has a value of another type.
     """
-    given, old = split_options(encoding, options), changed_defaults(version)
-    untie = use == "encoder" and with_memory == "none" and (has_cls or bool(old))
-    found: dict[str, dict[str, Any]] = {}
-    for part, own in given.items():
-        cls = {"cls": "position-0"} if untie and "cls" in options_of(CATALOG[part]) else {}
-        found[part] = {**cls, **old.get(part, {}), **own}
-        if old and found[part].get("cls", "none") == "none":
-            found[part].pop("reset", None)  # was read with [CLS] only, and is refused without by now
-    return found
-
-
-def changed_defaults(version: str | None) -> dict[str, dict[str, Any]]:
-    """Return the options by encoding whose defaults were others in a version of this package.
-
-    Args:
-        version: such as "0.1.0"; None, or what is no version, is taken for this one.
-    """
-    numbers = re.match(r"(\d+)\.(\d+)", version or "")
-    return _BEFORE_0_2 if numbers and (int(numbers[1]), int(numbers[2])) < (0, 2) else {}
+    untie = use == "encoder" and with_memory == "none" and has_cls
+    return {
+        part: {**({"cls": "position-0"} if untie and "cls" in options_of(CATALOG[part]) else {}), **options_of_part}
+        for part, options_of_part in split_options(encoding, options).items()
+    }

@@ -216,7 +216,7 @@ class FedBatches:
         return {"chain": self._chain, "step": self._step, "stride": self._stride, "marks": marks}
 
     def load_state(self, state: Mapping[str, Any] | None) -> None:
-        """Restore the state from a checkpoint; None, of one that has none, makes the digest unknown."""
+        """Restore the state from a checkpoint; None, of one of other processes, makes the digest unknown."""
         self._open.clear()
         if state is None:
             self._chain = None

@@ -177,7 +177,7 @@ class Saving:
         with taken_up(start, "training"):
             saved = self._own_counts(start)
             training.meter.load_state(saved["meter"])
-            training.digest.load_state(saved.get("batches"))
+            training.digest.load_state(saved["batches"])
             # The average that was being taken when the checkpoint was written goes on.
             training.loss_sum = torch.tensor(float(saved["loss_sum"]), device=training.parts.device)
             training.logged_step = int(saved["logged_step"])
@@ -187,7 +187,7 @@ class Saving:
         processes, rows = self._training.parts.processes, self._training.rows_of_a_step
         first = load_state(start, "training")
         everyones: list[dict[str, Any]] = [first, *first.get("others", ())]
-        former_rows = first.get("rows_of_a_step", rows)
+        former_rows = first["rows_of_a_step"]
         if former_rows != rows:
             raise BadInput(
                 f"{start} was written by {len(everyones)} processes whose steps read {former_rows} examples; here "

@@ -58,7 +58,7 @@ def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], s
 
 
 def read_pretrained(folder: Path) -> dict[str, Any]:
-    """Return [model] of a saved model; a field that is missing has a default of the version that wrote it.
+    """Return [model] of a saved model.
 
     Raises:
         BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
@@ -80,22 +80,11 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
     network = networks[kind]
     fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
     try:
-        build_config(network, **fields, **saved_version(str(folder)))
+        build_config(network, **fields)
     except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
     weight_files(folder)
     return {"network": network, **fields}
-
-
-def saved_version(folder: str | None) -> dict[str, str]:
-    """Return the configuration field with the earlier version that saved a model, or an empty dict.
-
-    A model that starts from it means what it did: options that nobody gave have the defaults of that version.
-    """
-    from wordorder.models import changed_defaults
-
-    version = None if folder is None else _config(Path(folder), f"model.pretrained: {folder}").get("wordorder_version")
-    return {"wordorder_version": version} if isinstance(version, str) and changed_defaults(version) else {}
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:

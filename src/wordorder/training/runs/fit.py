@@ -33,7 +33,7 @@ from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.training import Training
 from wordorder.training.loop.training import prepare as prepare_model
 from wordorder.training.recipe.arguments import build_arguments
-from wordorder.training.recipe.pretrained import find_word_vectors, saved_version, weights_content
+from wordorder.training.recipe.pretrained import find_word_vectors, weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import running_trackers
 from wordorder.training.recipe.training_section import BEAMS
@@ -174,7 +174,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
         if recipe.model.get("memory", "none") != "none":
             ends["segment_length"] = recipe.segment_length
         known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
-    fields = {**known, **saved_version(recipe.pretrained), **recipe.model}
+    fields = {**known, **recipe.model}
     if fields["vocab_size"] < tokens:
         raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
     return build_config(recipe.network, **fields)

@@ -198,9 +198,6 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
                 "or name another folder by --set training.output_dir=..."
             )
         return
-    older = older_version_fault(folder, recipe)
-    if older is not None and not (folder / files.METRICS).exists():  # a finished run is only read
-        raise BadInput(f"--resume: {older}")
     path = folder / files.RECIPE
     if not path.exists():
         return
@@ -265,17 +262,9 @@ def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the differences between two resolved recipes that change results."""
-    from wordorder.data import DataConfig, TokenizerConfig
-
     found: list[str] = []
-    # An option that an earlier version did not know, or did not write, has its default in what that version wrote.
-    kinds: dict[str, Any] = {"data": DataConfig, "tokenizer": TokenizerConfig}
-    defaults = {name: {field: known.default for field, known in kind.model_fields.items()} for name, kind in kinds.items()}
-    defaults["training"] = with_defaults(before.get("training", {}))
-    defaults["model"] = _filled_model(before.get("model", {}))
     for section in ("data", "tokenizer", "model", "training"):
-        new = now.get(section, {})
-        old = {n: v for n, v in defaults.get(section, {}).items() if n in new} | before.get(section, {})
+        old, new = before.get(section, {}), now.get(section, {})
         for name in sorted(old.keys() | new.keys()):
             free = section == "training" and name in NO_EFFECT_ON_RESULTS
             if not free and old.get(name) != new.get(name):
@@ -283,49 +272,3 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _filled_model(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return [model] of a resolved recipe with its defaults, or unchanged if its network is not known now."""
-    from wordorder.models import NETWORK_TASKS, filled_fields
-
-    if table.get("network") not in NETWORK_TASKS:
-        return dict(table)
-    return filled_fields(table["network"], table, following="pretrained" not in table)
-
-
-def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
-    """Return the reason why a run folder of an older version cannot be resumed (other defaults), or None."""
-    from wordorder.models import complete_options
-
-    try:
-        version = read_model(folder / files.ENVIRONMENT, Environment).packages.get("wordorder")
-    except (OSError, ValueError):
-        return None  # no run was begun here, or what is wrong is said elsewhere
-    encoding: str | None = recipe.model.get("encoding")
-    if version is None or encoding is None or recipe.pretrained is not None:
-        return None  # a model that was saved before keeps its defaults
-    try:
-        before, now = (
-            complete_options(
-                encoding,
-                recipe.model.get("encoding_options"),
-                version=each,
-                has_cls=recipe.tokenizer.add_special_tokens,
-                use="decoder" if recipe.network == "decoder" else "encoder",
-                with_memory=recipe.model.get("memory", "none"),
-            )
-            for each in (version, None)
-        )
-    except BadInput:  # a user's own encoding that is not registered here; it had no other defaults
-        return None
-    changed = [
-        f"{name}.{option} = {value!r}"
-        for name, options in before.items()
-        for option, value in options.items()
-        if now[name].get(option) != value
-    ]
-    if not changed:
-        return None
-    return (
-        f"{folder} was made by wordorder {version}, in which the default was {' and '.join(changed)}; the default is"
-        " another now: start anew in another folder"
-    )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wordorder.tasks.scores import UnitSums
 
 UNIT_SCORES = "unit_scores.safetensors"
-"""File with the scores of each unit of the reported split; absent in runs of earlier versions."""
+"""File with the scores of each unit of the reported split."""
 
 _KINDS = {"F32": "float", "U8": "whole", "U16": "whole", "I32": "whole", "I64": "whole"}
 _WHOLE = (np.uint8, np.uint16, np.int32, np.int64)
@@ -82,7 +82,7 @@ def write_unit_scores(folder: Path, sums: UnitSums, documents: Integers, *, data
 
 
 def read_unit_scores(folder: Path) -> UnitScores | None:
-    """Read the scores of the units of a run; None if an earlier version wrote none, RunFailed if they are damaged."""
+    """Read the scores of the units of a run; None if there is no such file, RunFailed if they are damaged."""
     path = folder / UNIT_SCORES
     if not path.exists():
         return None
