@@ -1,6 +1,6 @@
 """Make one table of several comparisons of the same models, each on a task of its own.
 
-    python evidence/decide.py benchmarks/results/decision/*.json --group-by model.hidden_size
+    python evidence/decide.py evidence/results/decision/*.json --group-by model.hidden_size
 
 It has mean rank, interquartile mean and probability of improvement, as in Agarwal et al. 2021, "Deep Reinforcement
 Learning at the Edge of the Statistical Precipice", https://arxiv.org/abs/2108.13264. A task is an array of scores for

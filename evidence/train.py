@@ -92,7 +92,7 @@ ALL = (
     *(Evidence(name=recipe.replace("_", "-"), recipe=f"{RECIPES}/{recipe}.toml") for recipe in PLAIN),
     Evidence(name="demo-early", recipe="demo_long", settings=SHORT),
     Evidence(name="rates", recipe=f"{RECIPES}/demo_rates.toml", options=("--trials",)),
-    Evidence(name="pretraining", recipe="pretraining", options=("--baseline", "bert-a")),
+    Evidence(name="pretraining", recipe="pretraining"),
     *(Evidence(name=f"decision/{task}_64", recipe=f"{RECIPES}/decision/{task}.toml") for task in TASKS),
     *(Evidence(name=f"decision/{task}_128", recipe=task, wider=f"decision/{task}_64") for task in TASKS),
     Evidence(name="tupe-64x2", recipe=TUPE),

@@ -65,6 +65,9 @@ SHOWN = {
 }
 """Name of a recipe -> keys of the columns that its page shows; of other recipes all are shown."""
 
+PACED = ("pretraining",)
+"""Recipes whose page also shows how early every arm reaches the baseline's lowest loss."""
+
 RECORDED = {"compare_mlm": "masked_lm", "compare_clm": "causal_lm"}
 """Name in committed results -> name of the recipe today, where they differ."""
 
@@ -78,7 +81,7 @@ def table_of(results: dict[str, Any]) -> str:
         return late_table(read_results(RESULTS / "demo-early.json"), found)
     recipe = RECORDED.get(found.name, found.name)
     if recipe in SHOWN:
-        return short_table(found, SHOWN[recipe], results.get("pace", {}).get("baseline"))
+        return short_table(found, SHOWN[recipe], found.baseline if recipe in PACED else None)
     machine = found.environment
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
     return f"{markdown_table(found).strip()}\n\n{where}"
@@ -199,7 +202,6 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of a finished comparison, or a JSON file of a benchmark")
     parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
     parser.add_argument("--trials", action="store_true", help="keep the learning rates that were tried alone")
-    parser.add_argument("--baseline", help="also say how early every arm reaches this arm's lowest loss")
     arguments = parser.parse_args()
     if arguments.folder.is_file():
         arguments.name = arguments.folder.stem
@@ -218,8 +220,6 @@ def main() -> None:
     for name in ("command", "platform"):  # they name folders and a host of one machine
         results["environment"].pop(name, None)
     results["recipe"]["training"].pop("output_dir", None)
-    if arguments.baseline:
-        results["pace"] = {"baseline": arguments.baseline}
     RESULTS.mkdir(parents=True, exist_ok=True)
     results.get("written", {}).get("training", {}).pop("output_dir", None)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"

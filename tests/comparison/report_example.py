@@ -40,14 +40,6 @@ def full_results(finals: dict[str, float] | None = None, *, seeds: int = 5, base
         "words": _words(results),
         "layers": _layers(results),
     }
-    results["plan"] = {
-        "budget_seconds": 3600,
-        "estimated_seconds": 3310,
-        "seeds": list(range(seeds)),
-        "arms": list(finals),
-        "left_out": ["arm cope: at 3 times the time of rope it would take 22 of the 60 minutes."],
-    }
-    results["merged_from"] = [{"name": "first", "folder": "runs/first"}, {"name": "second", "folder": "runs/second"}]
     return results
 
 

@@ -267,7 +267,7 @@ def test_other_batches_are_refused():
     check_trained(read(results))
     for row in results["rows"]:
         row.pop("batches")
-    check_trained(read(results))  # of an earlier version
+    check_trained(read(results))  # the digests are not known
     results = results_of("none")
     results["rows"][-1]["batches"]["2"] = "c"
     with pytest.raises(UnfairComparison, match=r"rope, seed 1: was trained on other batches than none"):

@@ -24,8 +24,7 @@ from wordorder.comparison.report.differences import (
     unit_of,
 )
 from wordorder.comparison.report.figures import figure_files, write_figures
-from wordorder.comparison.report.html import difference_matrix, report_page, rows_as_csv, write_report
-from wordorder.comparison.report.table import caption
+from wordorder.comparison.report.html import difference_matrix, report_page, rows_as_csv
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import (
     COLOURS,
@@ -247,9 +246,6 @@ def test_every_block_is_in_the_page(results):
         "segment and memory together",
         "64 in the segment + 64 in the memory",
         "128 windows of 64 tokens.",
-        "Planned to fit 60 min",
-        "arm cope: at 3 times",
-        "Merged from earlier comparisons: first (runs/first)",
         "earlier",
         "On the Pareto front",
         "probe_extrapolation.svg",
@@ -297,7 +293,7 @@ def test_the_verdict_is_the_description_of_the_page(results):
 
 
 def test_the_recipe_is_shown_as_it_was_written_and_its_defaults_on_demand(results):
-    (shown,) = re.findall(r"<pre.*?</pre>", report_page(read(results)), re.DOTALL)  # of an earlier version: resolved
+    (shown,) = re.findall(r"<pre.*?</pre>", report_page(read(results)), re.DOTALL)  # how it was written is not known
     assert "max_steps" in shown
     results["written"] = {"data": {"source": "letters"}, "model": {"encoding": "rope"}}
     written, resolved = re.findall(r"<pre.*?</pre>", report_page(read(results)), re.DOTALL)
@@ -337,8 +333,8 @@ def test_figures_and_tables_are_numbered_in_order(results):
         assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_keys_that_older_files_lack_may_be_missing_each(results):
-    for key in ("baseline", "budget", "comparisons", "significance", "steps_to_loss", "probes", "plan", "merged_from"):
+def test_keys_that_a_file_may_lack_may_be_missing_each(results):
+    for key in ("baseline", "budget", "comparisons", "significance", "steps_to_loss", "probes"):
         assert "Learning curves" in report_page(read({name: value for name, value in results.items() if name != key}))
 
 
@@ -359,9 +355,8 @@ def test_hostile_text_in_every_new_place(results):
     results["probes"]["words"]["rows"][0]["x"] = results["probes"]["words"]["rows"][1]["group"] = EVIL
     results["probes"][EVIL] = results["probes"].pop("extrapolation")
     results["probes"][EVIL]["skipped"] = [{"arm": EVIL, "reason": EVIL}]
-    results["budget"]["sentence"] = results["plan"]["left_out"][0] = EVIL
+    results["budget"]["sentence"] = EVIL
     results["budget"]["arms"][EVIL]["changed"] = {EVIL: [1, 2]}
-    results["merged_from"][0] = {"name": EVIL, "folder": EVIL}
     results["significance"] = {"test": EVIL, "correction": EVIL, "sentence": EVIL}
     page = report_page(read(results))
     assert len(Page(page).scripts) == 3
@@ -475,49 +470,9 @@ def oklab(rgb):
     return lab @ np.cbrt(cones @ np.clip(rgb, 0, 1))
 
 
-def test_the_table_as_text_names_what_a_plan_left_out():
-    results = full_results(SMALL, seeds=3)
-    results["plan"]["left_out"] = ["Not trained: seed 3 of every arm.", "All of it takes about 2h."]
-    assert "\n\nNot trained: seed 3 of every arm. All of it takes about 2h.\n" in markdown_table(read(results))
-    del results["plan"]
-    assert "Not trained" not in markdown_table(read(results))
-
-
 def test_numbers_alone_are_in_the_csv():
     results = full_results(SMALL, seeds=3)
     for row in results["rows"]:
         row["batches"] = {"1": "0a"}
     head, *_ = rows_as_csv(read(results)).splitlines()
     assert not {"batches", "curve"} & set(head.split(","))
-
-
-def test_with_equal_time_the_batches_are_the_same_as_far_as_the_steps_go():
-    results = full_results(SMALL, seeds=3)
-    assert "see the same batches in the same order and start" in caption(read(results))
-    results["budget"]["match"] = "time"
-    assert "see the same batches in the same order, each as far as its steps go, and start" in caption(read(results))
-
-
-def test_results_of_an_earlier_version_with_equal_time_and_a_plan_are_still_read(tmp_path):
-    results = full_results(SMALL, seeds=3)  # a plan, and results that were merged
-    results |= {"sha256": "0a", "notes": ["Measured on two machines."]}
-    sentence = "Every arm trained for 123 seconds of steps within 1% (800 to 1,000 steps)."
-    results["budget"] |= {"match": "time", "sentence": sentence}
-    for arm, own in results["budget"]["arms"].items():
-        steps = 1000 if arm == "rope" else 800
-        changed = {} if arm == "rope" else {"training.max_steps": [1000, steps]}
-        own |= {"value": 122.9, "target": 123.0, "unit": "seconds", "steps": steps, "changed": changed}
-    write_report(read(results), tmp_path)
-    page = text_of((tmp_path / "report.html").read_text("utf-8"))
-    for words in (
-        "training time",
-        sentence.replace("arm", "model"),
-        "training.max_steps",
-        "Planned to fit 60 min",
-        "runs/second",
-    ):
-        assert words in page
-    assert results["plan"]["left_out"][0] in page
-    table = (tmp_path / "table.md").read_text("utf-8")
-    assert "Measured on two machines." in table
-    assert "at 3 times the time of rope" in table

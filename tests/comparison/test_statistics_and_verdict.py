@@ -193,13 +193,13 @@ def test_what_holds_on_new_texts_is_told_in_a_sentence_each():
     assert judged.method == (judged.evidence, here, both)
 
 
-def test_a_file_without_them_is_told_as_before():
+def test_a_file_without_them_is_told_by_the_exact_test():
     results = read(example_results({"rope": 4000.0, "tupe-r": 30.0}))
     found = compare_arms(results)
-    older = [entry.as_json() for entry in found.comparisons]
-    for entry in older:
+    exact = [entry.as_json() for entry in found.comparisons]
+    for entry in exact:
         del entry["retrained"]
-    judged = verdict(results.having(comparisons=older, significance=found.significance))
+    judged = verdict(results.having(comparisons=exact, significance=found.significance))
     assert judged.ties == ("rope",)
     assert judged.status == "Pilot: 3 seeds; the exact test needs 6: --seeds 6."
     assert judged.sentence.startswith("tupe-r is best: masked-token perplexity 30")
@@ -392,8 +392,8 @@ def test_nothing_is_claimed_before_all_runs_have_ended():
     results = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6)
     assert "p = 0.031" in verdict(read(results)).evidence
     whole = compared(results)
-    unfinished = {**results, "complete": False, "planned": {**results["planned"], "runs": 24}}
-    for partial in (unfinished, unfinished | whole, unfinished | {"waiting": 12}):
+    unfinished = {**results, "complete": False, "waiting": 12, "planned": {**results["planned"], "runs": 24}}
+    for partial in (unfinished, unfinished | whole):
         assert compared(partial)["comparisons"] == []
         judged = verdict(read(partial))
         assert re.fullmatch(r"tupe-r so far has the lowest mean .*, 30\.\d+: 25% below rope\.", judged.sentence)
@@ -402,10 +402,9 @@ def test_nothing_is_claimed_before_all_runs_have_ended():
     # a grid whose other rates are not trained yet
     grid = {**results, "complete": False, "waiting": 3}
     assert verdict(read(grid)).status == "Not every run has finished; nothing is tested before all have."
-    # every run has ended, or the results are merged and wait for none
+    # every run has ended
     failed = [{"arm": "rope", "seed": seed, "stage": "seeds", "reason": "nan"} for seed in range(6, 18)]
-    assert len(compared({**unfinished, "failed": failed})["comparisons"]) == 1
-    assert compared({**unfinished, "merged_from": [{"name": "one"}]}) == whole
+    assert len(compared({**unfinished, "waiting": 0, "failed": failed})["comparisons"]) == 1
 
 
 def test_nothing_finished_yet():
@@ -414,7 +413,7 @@ def test_nothing_finished_yet():
     assert verdict(read(results)).sentence == "No run has finished yet."
 
 
-@pytest.mark.parametrize("lacking", [{"comparisons": None}, {"significance": None}, {"significance": {"level": 0.05}}])
+@pytest.mark.parametrize("lacking", [{"comparisons": []}, {"significance": {}}, {"significance": {"level": 0.05}}])
 def test_a_verdict_computes_what_a_file_does_not_hold(lacking):
     results = example_results({"none": 90.0, "rope": 40.0}, seeds=6)
     results |= compared(results)
@@ -463,9 +462,10 @@ def test_failed_runs_are_named():
     results = example_results({"none": 90.0, "rope": 40.0}, seeds=3)
     lost = [row for row in results["rows"] if row["arm"] == "rope" and row["seed"] == 2]
     results["rows"] = [row for row in results["rows"] if row not in lost]
-    results["complete"], results["summary"] = False, summarised(results["rows"])
+    results |= {"complete": False, "waiting": 1, "summary": summarised(results["rows"])}
     assert verdict(read(results)).status.endswith("Only 5 of 6 runs have finished; nothing is tested before all have.")
     results["failed"] = [{"arm": "rope", "seed": 2, "stage": "seeds", "reason": "the loss is not a number"}]
+    results["waiting"] = 0
     assert verdict(read(results)).status.endswith(
         "Only 5 of 6 runs have finished. Failed, and so in no mean: rope (1)."
     )

@@ -205,7 +205,7 @@ def _row(record: Record, run: Run, metrics: Json) -> results_file.Row:
         "steps": metrics.get("steps"),
         "best_step": metrics.get("best_step"),
         "train_seconds": metrics.get("train_seconds"),
-        **({"batches": metrics["batches"]} if "batches" in metrics else {}),
+        "batches": metrics.get("batches"),
         # a stop and a resume may write one step twice: the later one counts
         "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
         "model": (run.folder / MODEL).relative_to(record.folder).as_posix(),

@@ -1,8 +1,7 @@
 """The types of results.json, and how a file is read.
 
-A key that is not known here is no misspelling: a later version wrote it, or a script that published the file. It is
-kept, and written again in its place. What is known has a strict type, and a file of a later `SCHEMA`, in which a known
-key may mean something else, is refused. A key with a default is one that files of earlier versions lack.
+Every key has a strict type, and an unknown one is refused, but for the recipe's own. A key with a default may be left
+out: it does not hold for every comparison, or a script that published the file took it out.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import Gt, Lt
 from pydantic import (
@@ -19,12 +18,9 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     JsonValue,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
     Strict,
     ValidationError,
     field_validator,
-    model_validator,
 )
 from pydantic_core import CoreSchema, ErrorDetails
 
@@ -33,7 +29,7 @@ from wordorder.errors import BadInput
 from wordorder.limits import one_line, read_json
 
 SCHEMA = 1
-"""Version of the format, `schema` in the file. A new key leaves it, a key that means something else raises it."""
+"""Version of the format, `schema` in the file."""
 
 _T = TypeVar("_T")
 Several = Annotated[tuple[_T, ...], Strict(False)]
@@ -62,50 +58,32 @@ Point = Annotated[tuple[Number, Number | None], Strict(False)]
 
 
 class Saved(BaseModel):
-    """An object of the file. It writes the keys that it was given, in their order."""
+    """An object of the file. It writes the keys that it was given."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
-
-    _keys: tuple[str, ...] = PrivateAttr(default=())
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _keep_keys(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        made = handler(value)
-        if isinstance(value, dict):  # not one that was made before
-            made._keys = tuple(map(str, cast("dict[object, object]", value)))
-        return made
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     def content(self) -> dict[str, Any]:
-        """Return the values by key, in the order of the file; a key that the file lacks is not there."""
-        unknown = self.__pydantic_extra__ or {}
-        return {key: unknown[key] if key in unknown else getattr(self, _ATTRIBUTES.get(key, key)) for key in self._keys}
+        """Return the values by key; a key that was not given is not there."""
+        return {_KEYS.get(name, name): value for name, value in self if name in self.model_fields_set}
 
     def having(self, **changes: object) -> Self:
-        """Return a copy with other values; new keys come last."""
+        """Return a copy with other values."""
         return type(self).model_validate({**self.content(), **changes})
 
     def as_json(self) -> dict[str, Any]:
         """Return what `json.dumps` writes into the file."""
-        return {key: _plain(value) for key, value in self.content().items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Saved):
-        return value.as_json()
-    if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    return value
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 class WithScores(Saved):
     """An object with scores under the names of their metrics, beside the keys that it always has."""
 
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number | None] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+
     @cached_property
     def numbers(self) -> dict[str, int | float]:
-        """The keys that hold a number, in the order of the file."""
+        """The keys that hold a number."""
         return {
             key: value
             for key, value in self.content().items()
@@ -172,6 +150,7 @@ class Aggregate(Saved):
 class Summary(Saved):
     """One arm over its runs: a column for each number of the rows."""
 
+    model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Aggregate] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     arm: str
@@ -305,20 +284,22 @@ class StepsToLoss(Saved):
 class Look(Saved):
     """One look at the results: the runs, the family and the level at which differences were tested."""
 
-    date: str | None = None
+    date: str
     runs: Mapping[str, int]
-    seeds: Mapping[str, Several[Annotated[int | Annotated[tuple[int, int], Strict(False)], _Called("a seed")]]] = {}
+    seeds: Mapping[str, Several[Annotated[int | Annotated[tuple[int, int], Strict(False)], _Called("a seed")]]]
     """Arm -> seeds of its runs; (fold, seed) where there are folds."""
     baseline: str | None
     confidence: Number
-    equivalence: Number | None = None
-    pairing: str | None = None
-    metric: str | None = None
-    statistic: str | None = None
+    equivalence: Number
+    pairing: str
+    metric: str
+    statistic: str
 
 
 class ProbeRow(Saved):
-    """One number that a probe measured of one run."""
+    """One number that a probe measured of one run, and what the probe tells beside it."""
+
+    model_config = ConfigDict(extra="allow")
 
     arm: str
     seed: int
@@ -381,16 +362,6 @@ class MatchedBudget(Saved):
     sentence: str = ""
 
 
-class Plan(Saved):
-    """The plan of an earlier version to fit a time that the user gave."""
-
-    budget_seconds: Number | None = None
-    estimated_seconds: Number | None = None
-    arms: Several[JsonValue] = ()
-    seeds: Several[JsonValue] = ()
-    left_out: Several[str] = ()
-
-
 class Planned(Saved):
     """How many arms and runs there are when all are finished, with which seeds, folds and rates."""
 
@@ -410,7 +381,9 @@ class FoldData(Saved):
 
 
 class CompareTable(Saved):
-    """[compare] of the recipe."""
+    """[compare] of the recipe, of which only a part is read here."""
+
+    model_config = ConfigDict(extra="allow")
 
     title: str = ""
     notes: str = ""
@@ -423,9 +396,10 @@ class CompareTable(Saved):
 
 
 class SavedRecipe(Saved):
-    """The recipe that made the results, as it was resolved then: names of later or earlier versions are kept."""
+    """The recipe that made the results, as it was resolved then."""
 
     data: Table = {}
+    tokenizer: Table = {}
     model: Table = {}
     training: Table = {}
     compare: CompareTable | None = None
@@ -442,7 +416,7 @@ class SavedRecipe(Saved):
 class Results(Saved):
     """The content of results.json."""
 
-    version: int = Field(SCHEMA, alias="schema")
+    version: Literal[1] = Field(SCHEMA, alias="schema")
     name: str
     task: str
     metric: str | None = None
@@ -452,11 +426,12 @@ class Results(Saved):
     optimistic: bool = False
     statistic: Literal["mean", "median"] = "mean"
     complete: bool = True
-    waiting: int | None = None
+    waiting: int = 0
+    """Runs that have not ended."""
     planned: Planned
     recipe: SavedRecipe
     written: Mapping[str, Table] = {}
-    """The recipe's sections without the defaults, overrides put in; empty in a file of an earlier version."""
+    """The recipe's sections without the defaults, overrides put in; may be empty."""
     environment: Table = {}
     data: Table = {}
     folds: Several[FoldData] = ()
@@ -471,8 +446,8 @@ class Results(Saved):
     correlations: Mapping[str, Mapping[str, list[list[list[float]]]]] = {}
     """Arm -> part -> position-correlation maps of the heads."""
     probes: Mapping[str, ProbeResult] = {}
-    looks: Several[Look] | None = None
-    """Looks at the results; None in a file of an earlier version, which kept none."""
+    looks: Several[Look] = ()
+    """Looks at the results."""
     baseline: str | None = None
     budget: MatchedBudget | None = None
     own_encodings: Mapping[str, Mapping[str, str]] = {}
@@ -481,8 +456,6 @@ class Results(Saved):
     comparisons: Several[Comparison] = ()
     significance: Significance = Significance()
     steps_to_loss: Several[StepsToLoss] = ()
-    plan: Plan | None = None
-    merged_from: Several[Table] = ()
 
     @property
     def compare(self) -> CompareTable:
@@ -490,15 +463,15 @@ class Results(Saved):
         return self.recipe.compare or CompareTable()
 
 
-_ATTRIBUTES = {"schema": "version"}
-"""Keys whose attribute has another name: pydantic has a `schema` of its own."""
+_KEYS = {"version": "schema"}
+"""Attributes whose key has another name: pydantic has a `schema` of its own."""
 
 
 def read_results(path: Path | str) -> Results:
     """Read a results.json.
 
     Raises:
-        BadInput: it cannot be read, is of a later version, or is no results file; one line per fault.
+        BadInput: it cannot be read, or is no results file; one line per fault.
     """
     try:
         content: object = read_json(Path(path))
@@ -509,14 +482,6 @@ def read_results(path: Path | str) -> Results:
 
 def parse_results(content: object, *, name: str = "results.json") -> Results:
     """Return the results that a parsed JSON value holds."""
-    if isinstance(content, dict):  # null at the top stands for a key that is not there
-        content = {key: value for key, value in cast("dict[str, object]", content).items() if value is not None}
-        version = content.get("schema")
-        if isinstance(version, int) and version > SCHEMA:
-            raise BadInput(
-                f"{name}: schema {version} is of a later version of wordorder, and this one reads {SCHEMA}; "
-                "install a newer one"
-            )
     try:
         return Results.model_validate(content)
     except ValidationError as error:
@@ -533,6 +498,8 @@ def _fault(found: ErrorDetails) -> str:
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).removeprefix(".")
     if found["type"] == "missing":
         return f"{place}: is missing"
+    if found["type"] == "extra_forbidden":
+        return f"{place}: is no key of a results file"
     if found["type"] == "value_error":
         return f"{place}: {found['msg'].removeprefix('Value error, ')}"
     is_object = found["type"] in ("model_type", "model_attributes_type", "dict_type")

@@ -41,7 +41,6 @@ MATCHED = {
     "none": "nothing: every model as its recipe says",
     "parameters": "parameters",
     "flops": "FLOPs per token",
-    "time": "training time",
 }
 """compare.match -> words for a reader about what was held equal."""
 
@@ -385,6 +384,6 @@ def _amount(value: float | None) -> str:
 
 CALLED = (
     table.encoding_parameters, grouped, differences.outcome_in_words, table.place_of, probe_table, significant,
-    time_in_words, _amount, _apart, _in_nats, _looks_back, _mean_at, _p, _signed,
+    _amount, _apart, _in_nats, _looks_back, _mean_at, _p, _signed,
 )  # fmt: skip
 """Functions that the template calls, by their names without the underscore."""

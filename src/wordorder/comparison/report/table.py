@@ -178,11 +178,10 @@ def caption(results: Results) -> str:
     )
     if results.bleu_signature:
         others += f" BLEU is sacrebleu's, {results.bleu_signature}."
-    as_far = ", each as far as its steps go," if results.budget and results.budget.match == "time" else ""
     parts = [
         f"{name}: {meaning}.{others} Data {recipe.data.get('source')}{budget}; {shown_as(results)}.",
         *([_folds(results)] if of == "fold" else []),
-        f"All models see the same batches in the same order{as_far} and start from {_start(recipe)}.",
+        f"All models see the same batches in the same order and start from {_start(recipe)}.",
     ]
     parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
     workers = results.compare.workers
@@ -263,8 +262,6 @@ def markdown_table(results: Results) -> str:
     if judged.method:
         blocks.append(f"How this was tested: {paragraph(' '.join(judged.method))}")
     blocks.append(paragraph(caption(results)))
-    if results.plan and results.plan.left_out:
-        blocks.append(paragraph(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
     if tried is not None and results.grid:
         rows = [

@@ -155,8 +155,8 @@ def ranked(results: Results) -> list[Summary]:
 def verdict(results: Results) -> Verdict:
     """Return the verdict for a results file.
 
-    A difference is significant where `compare_arms` finds it so; what the file holds of it is read, an older file's is
-    computed. All words are made here: those that a file stores are not shown.
+    A difference is significant where `compare_arms` finds it so. All words are made here: those that a file stores are
+    not shown.
     """
     measure, entries, unfinished = _Measure(results), ranked(results), _unfinished(results)
     if not entries:
@@ -207,11 +207,10 @@ def verdict(results: Results) -> Verdict:
 
 
 def tests_of(results: Results) -> Conclusions:
-    """Return the tests that a results file holds; those of an older file, or of one without all runs, are computed."""
-    said = results.significance
-    if waiting_runs(results) or not results.comparisons or None in (said.test, said.level, said.seeds_needed):
+    """Return the tests that a results file holds; where it has none, or not all runs, they are computed."""
+    if waiting_runs(results) or not results.comparisons or results.significance.test is None:
         return compare_arms(results)
-    return Conclusions(comparisons=results.comparisons, significance=said)
+    return Conclusions(comparisons=results.comparisons, significance=results.significance)
 
 
 def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered: bool) -> str:
@@ -413,8 +412,6 @@ def _unfinished(results: Results) -> str:
         return ""
     done, planned = len(results.rows), results.planned.runs
     lost = Counter(run.arm for run in results.failed if run.stage == "seeds")
-    if not lost and results.merged_from:
-        return f"Not every model was trained on every seed or fold: {done} of {planned} runs are there."
     finished = f"Only {done} of {planned} runs have finished"
     if waiting_runs(results):
         # with a grid, the runs that count may be there while those with other learning rates are not

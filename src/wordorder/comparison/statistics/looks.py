@@ -18,28 +18,16 @@ _ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", 
 
 def with_look(results: Results) -> tuple[Look, ...]:
     """Return the looks of a results file, with one at its present content if that differs from the last one."""
-    looks = results.looks or ()
+    looks = results.looks
     if not results.rows or len(_before(results)) < len(looks):
         return looks
     return (*looks, _now(results, date=datetime.now(UTC).isoformat(timespec="seconds")))
 
 
-def looks_of(results: Results) -> tuple[Look, ...]:
-    """Return the looks that a results file holds; of an older file without any, the one that it was written for."""
-    looks = results.looks or ()
-    if not results.rows:
-        return looks
-    if results.looks is None:
-        return (_now(results),)
-    if looks and _is_now(looks[-1], results):  # an earlier version kept counts alone: the rows say which seeds
-        return (*looks[:-1], _now(results, date=looks[-1].date))
-    return looks
-
-
 def earlier_looks(path: Path) -> tuple[Look, ...]:
     """Return the looks of a results file that is about to be overwritten; none if they cannot be read."""
     try:
-        looks = looks_of(read_results(path))
+        looks = read_results(path).looks
         for look in looks:  # in a file that somebody changed one may have no runs, or a number that cannot be written
             _in_words(look)
         return looks
@@ -61,17 +49,11 @@ def looks_in_words(results: Results) -> str:
 
 
 def _before(results: Results) -> tuple[Look, ...]:
-    looks = results.looks or ()
-    return looks[:-1] if looks and _is_now(looks[-1], results) else looks
+    looks = results.looks
+    return looks[:-1] if looks and looks[-1] == _now(results, date=looks[-1].date) else looks
 
 
-def _is_now(look: Look, results: Results) -> bool:
-    """Tell whether everything in a look is still so; a look of an earlier version holds less."""
-    now = _now(results, date=look.date).content()
-    return all(value == now.get(name) for name, value in look.content().items())
-
-
-def _now(results: Results, date: str | None = None) -> Look:
+def _now(results: Results, date: str) -> Look:
     runs = {arm: sorted(own, key=lambda unit: (unit[0] or 0, unit[1])) for arm, own in by_run(results).items()}
     return Look(
         date=date,
@@ -95,7 +77,7 @@ def _in_words(look: Look) -> str:
 
 
 def _seeds_in_words(look: Look) -> str:
-    """Return the seeds, or folds, of a look in words; "" for a look of an earlier version."""
+    """Return the seeds, or folds, of a look in words; "" where it names none."""
     units = [unit for own in look.seeds.values() for unit in own]
     of_folds = any(isinstance(unit, tuple) for unit in units)
     numbers = sorted({unit[0] if isinstance(unit, tuple) else unit for unit in units})

@@ -87,7 +87,7 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     reported.
 
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
-    look of its own. Merged results are tested with the runs that there are.
+    look of its own.
 
     Where a run failed or diverged, the two arms are tested by ranks, a lost run below every other. With folds, and in
     the tests that have no ranks, lost runs are left out, and an arm is not called better than one that lost a smaller
@@ -223,11 +223,8 @@ def _claimed(pair: _Pair, lost: outcomes.LostRuns) -> tuple[str, str | None]:
 
 
 def waiting_runs(results: Results) -> int:
-    """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none."""
-    if results.complete or results.merged_from:
-        return 0
-    ended = len(results.rows) + sum(run.stage == "seeds" for run in results.failed)
-    return max(0, results.planned.runs - ended if results.waiting is None else results.waiting)
+    """Return the number of runs of a comparison that have not ended."""
+    return 0 if results.complete else results.waiting
 
 
 def lost_runs(results: Results) -> dict[str, tuple[int, int]]:

@@ -84,7 +84,7 @@ def centre(column: Aggregate | None, statistic: str) -> float | None:
 
 
 def middle(column: Aggregate | None) -> float | None:
-    """Return the median, which a run that had to wait for the machine does not move; the mean of an older file."""
+    """Return the median, which a run that had to wait for the machine does not move; without one, the mean."""
     return None if column is None else column.mean if column.median is None else column.median
 
 

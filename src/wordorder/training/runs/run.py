@@ -22,7 +22,6 @@ from wordorder.training.checkpoints.checkpoint import (
     run_folder_fault,
 )
 from wordorder.training.loop.interruption import stopping_at_once
-from wordorder.training.recipe.arguments import with_defaults
 from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
 from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
