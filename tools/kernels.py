@@ -32,7 +32,7 @@ from typing import Any
 
 from wordorder.ops.kernel_case import KernelCase
 
-MODULES = ("wordorder.ops.wave_kernels", "tools.attention_kernels")
+MODULES = ("tools.attention_kernels",)
 """Modules with a function `kernel_cases`."""
 
 KIB = 1024

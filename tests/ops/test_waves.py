@@ -1,5 +1,3 @@
-import importlib
-import importlib.util
 from functools import partial
 from itertools import product
 
@@ -301,96 +299,6 @@ def test_compiles_with_inductor():
         results.append((*outputs, *torch.autograd.grad(outputs, tables, [torch.ones_like(outputs[0])] * 2)))
     for eager, compiled in zip(*results, strict=True):
         assert_close(compiled, eager, rtol=1e-10, atol=1e-10)
-
-
-def kernels_against_the_formula(kernels, device):
-    """Compare outputs and gradients of the Triton kernels with the plain formula's, for every scheme."""
-    for scheme, padding_idx, rows in product(SCHEMES, (None, 3), (1, 3)):
-        ids, positions = (x.to(device) for x in inputs(3, 5, rows))
-        given = [None if table is None else table.detach().to(device) for table in draw(scheme, 6)]
-        ours = kernels.forward(ids, positions, given, 6, padding_idx)
-        wanted = [table is not None for table in given]
-        tables = [table.requires_grad_() for table in given if table is not None]
-        plain = plain_waves(ids, positions, tables_of(given, 6), padding_idx=padding_idx)
-        for one, other in zip(ours, plain, strict=True):
-            assert_close(one, other, rtol=1e-10, atol=1e-10)
-        upstream = torch.randn(3, 5, 6, dtype=torch.float64, device=device), torch.ones_like(plain[0])
-        each = kernels.backward(ids, positions, given, 6, padding_idx, upstream, tuple(wanted))
-        gradients = iter(torch.autograd.grad(plain, tables, upstream))
-        for table, part in zip(given, each, strict=True):
-            assert (part is None) == (table is None)
-            if table is None:
-                continue
-            by_word = torch.zeros(V, 6, dtype=torch.float64, device=device).index_add_(
-                0, ids.flatten(), part.flatten(0, 1)
-            )
-            summed = by_word if table.shape[0] == V else by_word.sum(0, keepdim=True)
-            summed = summed if table.shape[1] == 6 else summed.sum(1, keepdim=True)
-            assert_close(summed, next(gradients), rtol=1e-10, atol=1e-10)
-
-
-@pytest.fixture
-def by_kernel(interpreter, monkeypatch):
-    """Run `waves` by the Triton kernels on the CPU, and see that both of them ran."""
-    kernels, ran = importlib.import_module("wordorder.ops.wave_kernels"), set()
-
-    def counted(name, kernel):
-        def run(*arguments):
-            ran.add(name)
-            return kernel(*arguments)
-
-        return run
-
-    for name in ("forward", "backward"):
-        monkeypatch.setattr(kernels, name, counted(name, getattr(kernels, name)))
-    monkeypatch.setattr(importlib.import_module("wordorder.ops.waves"), "_kernel", lambda table: kernels)
-    yield
-    assert ran == {"forward", "backward"}
-
-
-@pytest.mark.usefixtures("by_kernel")
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("dtype", "bound", "scale"), [(torch.float64, 1e-12, 1.0), (torch.float32, 1e-6, 0.1)])
-def test_kernels_match_the_paper(scheme, dtype, bound, scale):
-    check(scheme, (2, 3), dtype, bound, rows=2, scale=scale)
-
-
-@pytest.mark.usefixtures("by_kernel")
-@pytest.mark.parametrize("scheme", [SCHEMES[0], ("full", "word", "full", "full"), ("dimension", "full", None, "word")])
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float16, 2**-11), (torch.bfloat16, 2**-8)])
-def test_kernels_match_the_paper_in_16_bits(scheme, dtype, bound):
-    check(scheme, (2, 3), dtype, bound, scale=0.1)
-
-
-@pytest.mark.usefixtures("by_kernel")
-@pytest.mark.parametrize(("shape", "width"), [((1, 1), 257), ((2, 1), 256), ((1, 63), 3)])
-def test_kernels_match_the_paper_at_odd_lengths_and_in_two_blocks_of_channels(shape, width):
-    # at this scale phases pass pi, and have to be wrapped
-    check(("full", "word", "dimension", "full"), shape, torch.float64, 1e-11, width=width, scale=4.0)
-
-
-@pytest.mark.usefixtures("by_kernel")
-@pytest.mark.parametrize(
-    ("scheme", "sparse"), [*((scheme, False) for scheme in SCHEMES), (("full", "word", "dimension", "full"), True)]
-)
-def test_kernels_leave_padding_out_of_outputs_and_gradients(scheme, sparse):
-    ids, positions = torch.tensor([[5, 2, 0], [2, 5, 5]]), torch.tensor([[4, 11, -3]])
-    given = draw(scheme, 6)
-    tables = [table for table in given if table is not None]
-    results = []
-    for function in (partial(waves, sparse=sparse), plain_waves):
-        real, imag = function(ids, positions, tables_of(given, 6), padding_idx=2)
-        gradients = torch.autograd.grad((real * imag.exp()).sum(), tables)
-        results.append((real, imag, *(gradient.to_dense() for gradient in gradients)))
-    assert (results[0][0][ids == 2] == 0).all()
-    for ours, plain in zip(*results, strict=True):
-        assert_close(ours, plain, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_match_the_formula_on_a_gpu():
-    kernels_against_the_formula(importlib.import_module("wordorder.ops.wave_kernels"), "cuda")
 
 
 @pytest.mark.gpu

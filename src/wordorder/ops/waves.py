@@ -21,8 +21,6 @@ computed anew. Where they are cheap (shared by a batch, or by all channels) they
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -127,8 +125,8 @@ def waves(
     """Return the real and imaginary part of every token's wave at its position.
 
     The fastest exact path is taken: the plain formula under torch.compile and export, whose compilers fuse it, and
-    under torch.func; one kernel on CUDA where Triton is installed; else the gradient of the module's equations. A
-    second derivative is taken through the plain formula.
+    under torch.func; else the gradient of the module's equations. A second derivative is taken through the plain
+    formula.
 
     Args:
         token_ids_BT: rows of the tables, long (B, T).
@@ -171,12 +169,7 @@ class _Waves(torch.autograd.Function):
         *given: Any,
     ) -> tuple[Tensor, Tensor]:
         tables = WaveTables(*given, width=width)
-        kernel = _kernel(tables.amplitude)
-        if kernel is not None:
-            real, imag = kernel.forward(ids, position, given, tables.channels, padding_idx)
-            keep = False
-        else:
-            real, imag, keep = _forward(ids, position, tables, padding_idx)
+        real, imag, keep = _forward(ids, position, tables, padding_idx)
         ctx.width, ctx.padding_idx, ctx.sparse = width, padding_idx, sparse
         ctx.save_for_backward(ids, position, *((real, imag) if keep else (None, None)), *given)
         return real, imag
@@ -190,20 +183,8 @@ class _Waves(torch.autograd.Function):
                 raise RuntimeError("a second derivative needs dense gradients: build the embedding with sparse=False")
             return *others, *_differentiable(ids, position, tables, ctx.padding_idx, wanted, upstream)
         gradient = WaveGradient(ids, position, tables, ctx.padding_idx, ctx.sparse, wanted)
-        kernel = _kernel(tables.amplitude)
         with no_autocast(ids.device):
-            if kernel is not None:
-                return *others, *gradient.by_kernel(kernel, upstream)
             return *others, *gradient.by_tiles(upstream, None if real is None else (real, imag))
-
-
-def _kernel(table: Tensor) -> ModuleType | None:
-    """Return the module of Triton kernels on CUDA where Triton is installed; else None."""
-    if table.device.type != "cuda" or find_spec("triton") is None:
-        return None
-    from wordorder.ops import wave_kernels
-
-    return wave_kernels
 
 
 def _forward(ids: Tensor, position: Tensor, tables: WaveTables, padding_idx: int | None) -> tuple[Tensor, Tensor, bool]:
@@ -246,15 +227,6 @@ class WaveGradient:
     sparse: bool
     wanted: tuple[bool, ...]
     """Whether amplitude, frequency, phase and decay need a gradient."""
-
-    def by_kernel(self, kernel: ModuleType, upstream: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
-        """Compute gradients in one kernel, with sines computed again: on a GPU they cost less than reading outputs."""
-        given, channels, totals = self.tables.given(), self.tables.channels, self._totals()
-        parts = kernel.backward(self.ids, self.position, given, channels, self.padding_idx, upstream, self.wanted)
-        for total, part in zip(totals, parts, strict=True):
-            if total is not None:
-                total.add(part, None, self.ids, (slice(None), slice(None)))
-        return tuple(None if total is None else total.done() for total in totals)
 
     def by_tiles(
         self, upstream: tuple[Tensor, ...], outputs: tuple[Tensor, Tensor] | None
