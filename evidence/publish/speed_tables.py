@@ -17,8 +17,6 @@ def speed_table(results: dict[str, Any]) -> str:
         return streaming_of(results)
     if "sections" in results:
         return sections_of(results)
-    if "cutoffs" in results["settings"]:
-        return output_layer_of(results)
     return encodings_of(results)
 
 
@@ -26,17 +24,6 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
     """Return a table in Markdown whose first column is text and whose others are numbers."""
     lines = [heads, [":---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def output_layer_of(results: dict[str, Any]) -> str:
-    """Return time and size of the output layer over a large vocabulary."""
-    rows: list[list[str]] = []
-    for name, row in results["rows"].items():
-        millions = [f"{row[key] / 1e6:,.1f}" for key in ("parameters", "flops_per_token")]
-        rows.append([name, f"{row['ratio']:.2f}", *millions, f"{row['kept_bytes'] / 2**20:,.1f}"])
-    s = results["settings"]
-    heads = [f"Output layer, {s['vocabulary']:,} words, width {s['width']}", "Time", "Million parameters"]
-    return table([*heads, "MFLOP per token", "MiB kept for backward"], rows)
 
 
 def encodings_of(results: dict[str, Any]) -> str:

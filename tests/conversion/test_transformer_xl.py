@@ -18,10 +18,7 @@ from wordorder.inspection.saved import first_tokens
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 CLUSTERS = {
     "one width": {"cutoffs": (5, 12, 18)},
-    "narrower": {"cutoffs": (5, 12, 18), "divisor": 2, "tied_projections": (False, True, True, True)},
-    "own projections": {"cutoffs": (5, 12), "divisor": 2},
-    "one table, projected": {"cutoffs": (5, 12), "width": 8, "tied_projections": (False, True, True)},
-    "own output": {"cutoffs": (5, 12), "divisor": 3, "tied": False, "tied_projections": (False, True, True)},
+    "narrower": {"cutoffs": (5, 12, 18), "divisor": 2},
 }
 
 
@@ -121,24 +118,13 @@ def test_without_memory(convert):
 
 @pytest.mark.parametrize("form", CLUSTERS)
 @pytest.mark.parametrize("kind", [0, 3])
-def test_words_in_clusters(convert, form, kind):
+def test_words_in_clusters_are_refused_with_the_reason(convert, form, kind):
     options = CLUSTERS[form]
-    cutoffs, divisor = options["cutoffs"], options.get("divisor", 1)
-    w = ref.weights(kind, **options)
-    config = ref.settings(
-        kind,
-        cutoffs=list(cutoffs),
-        div_val=divisor,
-        d_embed=options.get("width", ref.D),
-        tie_weight=options.get("tied", True),
-    )
+    config = ref.settings(kind, cutoffs=list(options["cutoffs"]), div_val=options.get("divisor", 1))
     code = convert_transformer_xl if kind == 0 else convert_lamemo
-    folder, report = convert(w, config, code)
-    check(folder, w, segments(2), kind=kind, cutoffs=cutoffs, divisor=divisor)
-    tied = options.get("tied", True)
-    assert report.config["tie_word_embeddings"] == tied
-    projections = options.get("tied_projections", ())
-    assert report.config["adaptive_tied_projections"] == (list(projections) if tied and any(projections) else False)
+    for settings in (config, {**config, "cutoffs": None}):
+        (fault,) = faults(convert, ref.weights(kind, **options), settings, code).splitlines()
+        assert "words are in clusters (cutoffs, an adaptive softmax)" in fault
 
 
 def hf_folder(path, w, *, binary=False, **changes):
@@ -152,13 +138,8 @@ def hf_folder(path, w, *, binary=False, **changes):
     if binary:
         torch.save(named, path / "pytorch_model.bin")
         return path
-    seen, kept = set(), {}
-    for name, tensor in reversed(named.items()):  # safetensors keeps one of several that share memory
-        if tensor.data_ptr() not in seen or not tensor.numel():
-            kept[name] = tensor
-            seen.add(tensor.data_ptr())
-    once = {name: tensor for name, tensor in named.items() if not name.startswith("crit.out_layers.0.w")}
-    once = {name: tensor for name, tensor in once.items() if "crit.out_" not in name or name in kept or "bias" in name}
+    # safetensors keeps one of several that share memory
+    once = {name: tensor for name, tensor in named.items() if name != "crit.out_layers.0.weight"}
     save_file({name: tensor.clone() for name, tensor in once.items()}, path / "model.safetensors")
     return path
 
@@ -166,16 +147,14 @@ def hf_folder(path, w, *, binary=False, **changes):
 @pytest.mark.parametrize("binary", [False, True], ids=["safetensors", "bin"])
 @pytest.mark.parametrize("own_vectors", [False, True], ids=["shared vectors", "untied"])
 def test_a_folder_of_transformers_transfo_xl(tmp_path, binary, own_vectors):
-    options = {"cutoffs": (5, 12, 18), "divisor": 2}
-    w = ref.weights(0, **options, tied_projections=(False, True, True, True), own_vectors=own_vectors)
-    fields = {"cutoffs": [5, 12, 18], "div_val": 2, "layer_norm_epsilon": 1e-5, "untie_r": own_vectors}
+    w = ref.weights(0, own_vectors=own_vectors)
+    fields = {"layer_norm_epsilon": 1e-5, "untie_r": own_vectors}
     source = hf_folder(tmp_path / "old", w, binary=binary, same_length=True, clamp_len=9, **fields)
     report = convert_transformer_xl(source, tmp_path / "out")
     assert report.config["eos_token_id"] == 0
     assert report.config["segment_length"] == 128
-    assert report.config["adaptive_tied_projections"] == [False, True, True, True]
     assert any("vectors of zeros" in note for note in report.notes)
-    check(str(tmp_path / "out"), w, segments(), same_length=True, clamp=9, hf=True, **options)
+    check(str(tmp_path / "out"), w, segments(), same_length=True, clamp=9)
 
 
 def test_a_bare_state_dict_with_settings(tmp_path):
@@ -287,8 +266,7 @@ def test_a_whole_pickled_module_is_refused_with_the_reason(tmp_path):
     (0, {"mem_len": -1}, "mem_len must be an integer of at least 0"),
     (0, {"sample_softmax": 5}, "sample_softmax=5 has no counterpart"),
     (0, {"enhance_recurrence": True}, "enhance_recurrence=True has no counterpart"),
-    (0, {"cutoffs": [5, 30]}, "cutoffs must be a list of integers that grow and lie within 1 .. 22, got 30 in it"),
-    (0, {"cutoffs": [5]}, "weights are missing: crit.cluster_weight, crit.cluster_bias"),
+    (0, {"cutoffs": [5]}, "words are in clusters (cutoffs, an adaptive softmax)"),
     (0, {"mem_len": ...}, "mem_len must be known"),
 ])  # fmt: skip
 def test_what_cannot_be_converted_is_named(convert, kind, changes, said):
@@ -307,9 +285,9 @@ def test_what_lamemo_cannot_have_is_named(convert, kind, changes, said):
     assert said in faults(convert, ref.weights(kind), ref.settings(kind, **changes), convert_lamemo)
 
 
-def test_projected_embeddings_without_clusters_are_refused(convert):
+def test_projected_embeddings_are_refused(convert):
     w = ref.weights(0, width=8)
-    assert "projected embeddings are here those of clusters" in faults(convert, w, ref.settings(0, d_embed=8))
+    assert "projected embeddings have no counterpart here" in faults(convert, w, ref.settings(0, d_embed=8))
 
 
 def test_wrong_weights_are_listed_together(convert):

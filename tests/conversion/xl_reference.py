@@ -17,7 +17,7 @@ N, M = 5, 7
 EPS = 1e-6
 
 
-def weights(kind=0, *, cutoffs=(), divisor=1, width=D, tied=True, tied_projections=(), own_vectors=False):
+def weights(kind=0, *, cutoffs=(), divisor=1, width=D, tied=True, own_vectors=False):
     """Random numbers in every tensor, those of norms and biases included."""
     ends = (0, *cutoffs, V)
     sizes = [(b - a, width // divisor**i) for i, (a, b) in enumerate(pairwise(ends))]
@@ -54,9 +54,6 @@ def weights(kind=0, *, cutoffs=(), divisor=1, width=D, tied=True, tied_projectio
     if tied:
         for i in range(len(tables)):
             found[f"crit.out_layers.{i}.weight"] = found[f"word_emb.emb_layers.{i}.weight"]
-    for i, tie in enumerate(tied_projections):
-        if tie:
-            found[f"crit.out_projs.{i}"] = found[f"word_emb.emb_projs.{i if divisor > 1 else 0}"]
     found["pos_emb.inv_freq"] = torch.tensor([10000 ** (-2 * k / D) for k in range(D // 2)], dtype=torch.float64)
     if kind != 0:
         for layer in range(L):
@@ -158,52 +155,22 @@ def vector(w, one, name):
     return one.get(f"dec_attn.{name}", w.get(name))
 
 
-def embed(w, ids, cutoffs, divisor):
-    ends, vectors = (0, *cutoffs, V), []
-    for word in ids.flatten().tolist():
-        i = next(i for i in range(len(ends) - 1) if ends[i] <= word < ends[i + 1])
-        table = i if divisor > 1 else 0
-        row = w[f"word_emb.emb_layers.{table}.weight"][word - (ends[i] if divisor > 1 else 0)]
-        projection = w.get(f"word_emb.emb_projs.{table}")
-        vectors.append(row if projection is None else projection @ row)
-    return torch.stack(vectors).view(*ids.shape, D) * math.sqrt(D)
+def embed(w, ids):
+    return w["word_emb.emb_layers.0.weight"][ids] * math.sqrt(D)
 
 
-def output(w, h, cutoffs, divisor, forwards):
-    """Logits, or log-probabilities with clusters; the PyTorch codes read clusters from the last row to the first."""
-    if not cutoffs:
-        return h @ w["crit.out_layers.0.weight"].T + w["crit.out_layers.0.bias"]
-    ends, parts = (0, *cutoffs, V), []
-
-    def table(i):
-        if divisor > 1:
-            return w[f"crit.out_layers.{i}.weight"], w[f"crit.out_layers.{i}.bias"]
-        part = slice(ends[i], ends[i + 1])
-        return w["crit.out_layers.0.weight"][part], w["crit.out_layers.0.bias"][part]
-
-    def narrow(i):
-        projection = w.get(f"crit.out_projs.{i}")
-        return h if projection is None else h @ projection
-
-    weight, bias = table(0)
-    weight = torch.cat((weight, w["crit.cluster_weight"]))
-    first = (narrow(0) @ weight.T + torch.cat((bias, w["crit.cluster_bias"]))).log_softmax(-1)
-    parts.append(first[..., : cutoffs[0]])
-    for i in range(1, len(cutoffs) + 1):
-        weight, bias = table(i)
-        column = cutoffs[0] + i - 1 if forwards else first.shape[-1] - i
-        parts.append((narrow(i) @ weight.T + bias).log_softmax(-1) + first[..., column, None])
-    return torch.cat(parts, -1)
+def output(w, h):
+    return h @ w["crit.out_layers.0.weight"].T + w["crit.out_layers.0.bias"]
 
 
-def logits(w, segments, *, kind=0, memory=M, pre=False, same_length=False, clamp=None, cutoffs=(), divisor=1, hf=False):
+def logits(w, segments, *, kind=0, memory=M, pre=False, same_length=False, clamp=None):
     """Of every segment in turn, by section 2 of the papers' equations as the codes have them."""
     state, found = None, []
     for ids in segments:
-        h = embed(w, ids, cutoffs, divisor)
+        h = embed(w, ids)
         read = transformer_xl if kind == 0 else lamemo
         h, state = read(w, h, state, kind, memory, pre, same_length, clamp)
-        found.append(output(w, h, cutoffs, divisor, hf))
+        found.append(output(w, h))
     return found
 
 

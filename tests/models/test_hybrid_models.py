@@ -114,11 +114,6 @@ def test_gradient_checkpointing_changes_no_gradient():
             ["memory_length + segment_length = 80", "table of encoding 'tupe-a'"],
         ),
         (
-            "decoder",
-            {"encoding": "complex-order+rope,complex-order", "adaptive_cutoffs": [20]},
-            ["'complex-order' has"],
-        ),
-        (
             "classifier",
             {"encoding": "sinusoidal,sinusoidal", "architecture": "convolution"},
             ["takes turns over layers with attention"],

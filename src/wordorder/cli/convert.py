@@ -50,7 +50,7 @@ def convert(
 
     Example: `wordorder convert tupe tupe_ckp/model.pt tupe-r-base --dictionary dict.txt`
 
-    Example: `wordorder convert lamemo checkpoint_best.pt lamemo-wt103 --vocab words.txt`
+    Example: `wordorder convert lamemo checkpoint_best.pt lamemo-text8 --vocab letters.txt`
 
     Nothing in the file is imported or called, and what it names besides weights and settings is listed.
     """

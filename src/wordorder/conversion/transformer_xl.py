@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,34 +77,24 @@ def _convert(
             settings, parameters = _understand(source, file, args, kinds, folder=of_folder is not None)
             words = None if vocab is None else read_words(Path(vocab).expanduser(), settings.vocabulary)
             weights = file.load([name for p in parameters for name in p.theirs if name in file.shapes])
-        ties = _ties(weights, parameters)
-        tensors = in_one_dtype(_ours(weights, parameters, settings, ties))
+        tied = _tied(weights, parameters)
+        tensors = in_one_dtype(_ours(weights, parameters, settings, tied=tied))
         report = ConversionReport(
             checkpoint=source.name,
             layout=file.layout if of_folder is None else f"transformers folder, {file.layout}",
             architectures=("WordOrderDecoderForCausalLM",),
-            config=_config_fields(settings, ties, words),
+            config=_config_fields(settings, words, tied=tied),
             parameters=sum(tensor.numel() for tensor in tensors.values()),
             dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch."),
             mapped={name: (p.ours,) for p in parameters for name in p.theirs if name in file.shapes},
             ignored=ignored_names(file.shapes, settings),
             placeholders=dict(file.placeholders),
             tokenizer=words is not None,
-            notes=tuple(_notes(file, settings, ties, words, folder=of_folder is not None)),
+            notes=tuple(_notes(file, settings, words, tied=tied, folder=of_folder is not None)),
         )
         tokenizer = None if words is None else word_tokenizer(words)
         write_folder(folder, report, tensors, tokenizer, config_class="WordOrderDecoderConfig")
     return report
-
-
-@dataclass(frozen=True)
-class Ties:
-    """Weights that the output layer shares with the embeddings."""
-
-    tables: bool
-    """All tables of words."""
-    projections: tuple[bool, ...]
-    """For each cluster its projection; only with tables."""
 
 
 @contextmanager
@@ -140,7 +129,7 @@ def _understand(
         settings = read_settings(args, file.shapes, kinds, folder=folder)
     except BadInput as error:
         raise BadInput([f"checkpoint {source}: {fault}" for fault in error.faults]) from None
-    parameters = parameters_of(settings, backwards=not folder)
+    parameters = parameters_of(settings)
     tied = args.get("tie_weight", args.get("tie_word_embeddings")) is not False
     faults = file.faults(
         {name: shape for p in parameters for name, shape in zip(p.theirs, p.shape, strict=True)},
@@ -153,33 +142,26 @@ def _understand(
     return settings, parameters
 
 
-def _ties(weights: Mapping[str, Tensor], parameters: Sequence[Parameter]) -> Ties:
-    def same(parameter: Parameter) -> bool:
-        (name,), shared = parameter.theirs, parameter.shares
-        return name not in weights or (shared is not None and torch.equal(weights[name], weights[shared]))
-
-    shares = [p for p in parameters if p.shares is not None]
-    tables = all(same(p) for p in shares if "projections" not in p.ours)
-    return Ties(tables, tuple(tables and same(p) for p in shares if "projections" in p.ours))
+def _tied(weights: Mapping[str, Tensor], parameters: Sequence[Parameter]) -> bool:
+    """Return whether the output layer's table is the embeddings'; a file that stores it once has it in either case."""
+    return all(
+        name not in weights or torch.equal(weights[name], weights[p.shares])
+        for p in parameters
+        if p.shares is not None
+        for name in p.theirs
+    )
 
 
 def _ours(
-    weights: Mapping[str, Tensor], parameters: Sequence[Parameter], settings: XLSettings, ties: Ties
+    weights: Mapping[str, Tensor], parameters: Sequence[Parameter], settings: XLSettings, *, tied: bool
 ) -> dict[str, Tensor]:
     """Return our tensors by our names; of tied ones the embeddings' alone."""
-    projections = iter(ties.projections)
-    found: dict[str, Tensor] = {}
-    for parameter in parameters:
-        tied = parameter.shares is not None and (next(projections) if "projections" in parameter.ours else ties.tables)
-        if not tied:
-            # of an output layer that is not tied a shared projection may be missing, since files store it once
-            names = [name if name in weights else parameter.shares or name for name in parameter.theirs]
-            found[parameter.ours] = parameter.join([weights[name] for name in names])
+    found = {p.ours: p.join([weights[name] for name in p.theirs]) for p in parameters if not (tied and p.shares)}
     like = next(iter(found.values()))
     return found | {name: torch.zeros(size, dtype=like.dtype) for name, size in biases_of(settings).items()}
 
 
-def _config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
+def _config_fields(settings: XLSettings, words: Sequence[str] | None, *, tied: bool) -> dict[str, Any]:
     """Return the configuration, with everything written out that the reference code fixes: our defaults may change."""
     eos = settings.eos if words is None else next((words.index(word) for word in END if word in words), settings.eos)
     options: dict[str, object] = {"base": 10_000.0, "vectors_per_layer": settings.own_vectors}
@@ -199,7 +181,7 @@ def _config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None
         "attention_probs_dropout_prob": settings.attention_dropout,
         "output_dropout": settings.dropout,
         "layer_norm_eps": settings.norm_eps,
-        "tie_word_embeddings": ties.tables,
+        "tie_word_embeddings": tied,
         "eos_token_id": eos,
         "encoding": "transformer-xl",
         "encoding_options": options,
@@ -219,18 +201,11 @@ def _config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None
             if settings.looks_ahead
             else {"same_length": settings.same_length},
         }
-    if settings.cutoffs:
-        fields |= {
-            "adaptive_cutoffs": list(settings.cutoffs),
-            "adaptive_divisor": settings.divisor,
-            "adaptive_width": settings.width,
-            "adaptive_tied_projections": list(ties.projections) if any(ties.projections) else False,
-        }
     return fields
 
 
 def _notes(
-    file: ReferenceFile, settings: XLSettings, ties: Ties, words: Sequence[str] | None, *, folder: bool
+    file: ReferenceFile, settings: XLSettings, words: Sequence[str] | None, *, tied: bool, folder: bool
 ) -> list[str]:
     notes = [*settings.notes, "projections have biases here, which are 0: the reference code has none"]
     if settings.dropout > 0:
@@ -245,7 +220,7 @@ def _notes(
             "outputs are the reference code's for segments of one length; for others its look-ahead windows leave gaps"
             " or overlap, and here they do not"
         )
-    if not ties.tables:
+    if not tied:
         notes.append("the output layer differs from the embeddings, so it is not tied to them")
     if file.has_halves:
         notes.append("weights in half precision were widened to float32, which changes none of them")

@@ -6,9 +6,7 @@ github.com/thu-coai/LaMemo; transformers' former TransfoXL has the same names be
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, cast
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,7 +22,6 @@ KINDS = {0: "Transformer-XL", 3: "LaMemo", 31: "LaMemo, signed", 32: "LaMemo, tw
 """``attn_type`` -> name of the attention."""
 
 _OTHERS = {1: "learned tables of distances per layer", 2: "sines added to the embeddings"}
-_TABLE = re.compile(r"word_emb\.emb_layers\.\d{1,4}\.weight")
 _SEGMENT = 128  # tokens; transformers' first TransfoXLConfig had this tgt_len, later ones have none
 
 
@@ -40,12 +37,6 @@ class XLSettings:
     channels: int
     inner: int
     """Channels inside the feed-forward networks."""
-    width: int
-    """Width of the first cluster's embeddings; channels where there are no clusters."""
-    cutoffs: tuple[int, ...]
-    """First ids of the clusters of rarer words."""
-    divisor: int
-    """How much narrower each cluster is than the one before."""
     pre_norm: bool
     own_vectors: bool
     """Each layer has u and v of its own."""
@@ -69,11 +60,6 @@ class XLSettings:
         """True for LaMemo's attention, False for Transformer-XL's."""
         return self.kind != 0
 
-    @property
-    def projected(self) -> bool:
-        """True if embeddings have projections: those of clusters of several widths, or of another than the model's."""
-        return self.divisor > 1 or self.width != self.channels
-
 
 def read_settings(
     given: Mapping[object, object], shapes: Mapping[str, tuple[int, ...]], kinds: tuple[int, ...], *, folder: bool
@@ -83,12 +69,16 @@ def read_settings(
     The config.json of a ``folder`` of transformers' TransfoXL has no segment length.
     """
     reader = Settings(given)
+    if reader.given.get("cutoffs") or "crit.cluster_weight" in shapes:
+        raise BadInput(
+            "its words are in clusters (cutoffs, an adaptive softmax), which this package does not have; only models"
+            " with one table of words are converted"
+        )
     shown = sizes_of(shapes)
     words = "vocab_size" if "n_token" not in reader.given and "vocab_size" in reader.given else "n_token"
     names = {"vocabulary": words, "layers": "n_layer", "heads": "n_head", "channels": "d_model", "inner": "d_inner"}
     sizes = {size: reader.size(name, shown.get(size)) for size, name in names.items()}
     kind = _kind(reader, shapes, kinds)
-    divisor, cutoffs = reader.number("div_val", 1, least=1), _cutoffs(reader, shapes, sizes["vocabulary"])
     memory, segment, notes = _lengths(reader, folder)
     for name, wanted in (("enhance_recurrence", False), ("sample_softmax", -1), ("attn_norm_type", 0)):
         value = reader.given.get(name, wanted)
@@ -97,9 +87,6 @@ def read_settings(
     settings = XLSettings(
         kind=kind,
         **sizes,
-        width=reader.size("d_embed", shown.get("width")),
-        cutoffs=cutoffs,
-        divisor=divisor,
         pre_norm=reader.switch("pre_lnorm", False),
         own_vectors="layers.0.dec_attn.r_w_bias" in shapes and "r_w_bias" not in shapes,
         memory_length=memory,
@@ -112,7 +99,8 @@ def read_settings(
         eos=reader.number("eos_token_id", 0, least=0) if folder else None,
         notes=notes,
     )
-    faults = reader.faults or _beyond(settings, reader.number("d_head", shown.get("head_dim", 0)))
+    width = reader.number("d_embed", shown.get("width", settings.channels))
+    faults = reader.faults or _beyond(settings, reader.number("d_head", shown.get("head_dim", 0)), width)
     if faults:
         raise BadInput(faults)
     return settings
@@ -120,11 +108,11 @@ def read_settings(
 
 def sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the sizes that the weights show, as far as they are there."""
-    tables = [shape for name, shape in shapes.items() if _TABLE.fullmatch(name)]
+    table = shapes.get("word_emb.emb_layers.0.weight", ())
     vectors = shapes.get("r_w_bias", shapes.get("layers.0.dec_attn.r_w_bias", ()))
     found: dict[str, int] = {"layers": len({m[1] for name in shapes if (m := re.match(r"layers\.(\d{1,4})\.", name))})}
-    if tables and all(len(shape) == 2 for shape in tables):
-        found |= {"vocabulary": sum(shape[0] for shape in tables), "width": tables[0][1]}
+    if len(table) == 2:
+        found |= {"vocabulary": table[0], "width": table[1]}
     if len(vectors) == 2:
         found |= {"heads": vectors[0], "head_dim": vectors[1]}
     for name, size, axis in (("dec_attn.o_net", "channels", 0), ("pos_ff.CoreNet.0", "inner", 0)):
@@ -152,31 +140,6 @@ def _kind(reader: Settings, shapes: Mapping[str, tuple[int, ...]], kinds: tuple[
     return min(kinds)
 
 
-def _cutoffs(reader: Settings, shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> tuple[int, ...]:
-    tables = len([name for name in shapes if _TABLE.fullmatch(name)])
-    ends: list[int] = []
-    for index in range(tables - 1):
-        rows = shapes.get(f"word_emb.emb_layers.{index}.weight", ())
-        ends.append((ends[-1] if ends else 0) + sum(rows[:1]))
-    if "cutoffs" not in reader.given:
-        if tables == 1 and "crit.cluster_weight" in shapes:
-            reader.fault('cutoffs are missing; give them with --config, such as {"cutoffs": [20000, 40000]}')
-        return tuple(ends)
-    given: Any = reader.given["cutoffs"]
-    values: list[int] = []
-    for value in cast("list[Any]", given) if isinstance(given, list | tuple) else [None]:
-        if type(value) is not int or not (values[-1] if values else 0) < value < vocabulary:
-            reader.fault(
-                f"cutoffs must be a list of integers that grow and lie within 1 .. {vocabulary - 1}, got"
-                f" {printable(value)} in it"
-            )
-            return tuple(ends)
-        values.append(value)
-    if ends and values != ends:
-        reader.fault(f"cutoffs are {values}, but the tables of the weights end at {ends}")
-    return tuple(values)
-
-
 def _lengths(reader: Settings, folder: bool) -> tuple[int, int, tuple[str, ...]]:
     notes: list[str] = []
     needed = ["mem_len"] if folder else ["mem_len", "tgt_len"]
@@ -194,7 +157,7 @@ def _lengths(reader: Settings, folder: bool) -> tuple[int, int, tuple[str, ...]]
     return memory, segment, tuple(notes)
 
 
-def _beyond(settings: XLSettings, head_dim: int) -> list[str]:
+def _beyond(settings: XLSettings, head_dim: int, width: int) -> list[str]:
     """List what this package has no form for, one line each."""
     faults: list[str] = []
     if settings.heads * head_dim != settings.channels:
@@ -202,10 +165,9 @@ def _beyond(settings: XLSettings, head_dim: int) -> list[str]:
             f"n_head * d_head = {settings.heads * head_dim} is not d_model = {settings.channels}: heads here are"
             " d_model / n_head wide"
         )
-    if settings.projected and not settings.cutoffs:
+    if width != settings.channels:
         faults.append(
-            f"d_embed={settings.width} beside d_model={settings.channels}, div_val={settings.divisor}: projected"
-            " embeddings are here those of clusters (cutoffs) only"
+            f"d_embed={width} is not d_model={settings.channels}: projected embeddings have no counterpart here"
         )
     if settings.looks_ahead and settings.memory_length == 0:
         faults.append("mem_len=0: LaMemo's attention without memory is that of its attn_type 0, whose weights differ")
@@ -224,7 +186,6 @@ _SHARED = re.compile(r"layers\.\d+\.dec_attn\.r_[rw]_bias")
 """Names of each layer's u and v, which transformers' layers have also where u and v are of all layers."""
 
 _XL = "model.decoder.encoding.parts.transformer_xl."
-_EMBEDDING = "model.decoder.embedding."
 
 
 @dataclass(frozen=True)
@@ -247,44 +208,16 @@ class Parameter:
         return cls(ours, (theirs,), (shape,), shares=shares)
 
 
-def parameters_of(settings: XLSettings, *, backwards: bool) -> list[Parameter]:
-    """Return all parameters that a checkpoint of these settings holds.
-
-    The PyTorch codes read the rows of ``cluster_weight`` backwards (``head_logprob[:, -i]``), transformers' forwards.
-    """
-    return [*_embeddings(settings, backwards), *_vectors(settings), *_layers(settings)]
+def parameters_of(settings: XLSettings) -> list[Parameter]:
+    """Return all parameters that a checkpoint of these settings holds."""
+    return [*_embeddings(settings), *_vectors(settings), *_layers(settings)]
 
 
-def _backwards(parts: list[Tensor]) -> Tensor:
-    return parts[0].flip(0)
-
-
-def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
-    vocabulary, channels = settings.vocabulary, settings.channels
-    ends = (0, *settings.cutoffs, vocabulary)
-    widths = [settings.width // settings.divisor**index for index in range(len(ends) - 1)]
-    rows = [end - start for start, end in pairwise(ends)]
-    tables = list(zip(rows, widths, strict=True)) if settings.divisor > 1 else [(vocabulary, settings.width)]
-    for index, (count, width) in enumerate(tables):
-        table, output = f"word_emb.emb_layers.{index}.weight", f"crit.out_layers.{index}"
-        ours = f"tables.{index}." if settings.cutoffs else ""
-        yield Parameter.of(f"{_EMBEDDING}{ours}weight", table, count, width)
-        yield Parameter.of(f"lm_head.{ours}weight", f"{output}.weight", count, width, shares=table)
-        yield Parameter.of(f"lm_head.{ours}bias", f"{output}.bias", count)
-        if settings.projected:
-            yield Parameter.of(
-                f"{_EMBEDDING}projections.{index}.weight", f"word_emb.emb_projs.{index}", channels, width
-            )
-    if not settings.cutoffs:
-        return
-    for index, width in enumerate(widths if settings.projected else ()):
-        shares = f"word_emb.emb_projs.{index if len(tables) > 1 else 0}"
-        yield Parameter.of(
-            f"lm_head.projections.{index}.weight", f"crit.out_projs.{index}", channels, width, shares=shares
-        )
-    for end, shape in (("weight", (len(settings.cutoffs), settings.width)), ("bias", (len(settings.cutoffs),))):
-        rows = Parameter.of(f"lm_head.clusters.{end}", f"crit.cluster_{end}", *shape)
-        yield replace(rows, join=_backwards) if backwards else rows
+def _embeddings(settings: XLSettings) -> Iterator[Parameter]:
+    table, vocabulary, channels = "word_emb.emb_layers.0.weight", settings.vocabulary, settings.channels
+    yield Parameter.of("model.decoder.embedding.weight", table, vocabulary, channels)
+    yield Parameter.of("lm_head.weight", "crit.out_layers.0.weight", vocabulary, channels, shares=table)
+    yield Parameter.of("lm_head.bias", "crit.out_layers.0.bias", vocabulary)
 
 
 def _vectors(settings: XLSettings) -> Iterator[Parameter]:

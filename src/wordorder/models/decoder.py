@@ -16,7 +16,7 @@ from wordorder.memory import MemoryState
 from wordorder.models.caches import new_cache, segment_cache
 from wordorder.models.config.configuration import WordOrderDecoderConfig
 from wordorder.models.layout import Texts, check_token_types, take_token_types
-from wordorder.models.network import build_decoder, build_head
+from wordorder.models.network import build_decoder
 from wordorder.models.pretrained import (
     CACHE,
     MemoryInputs,
@@ -30,7 +30,7 @@ from wordorder.models.pretrained import (
     refuse_mems,
 )
 from wordorder.models.reading import decode_batch, read_next_tokens, read_whole_segment, refuse_memory
-from wordorder.networks import AdaptiveSoftmax, Decoder
+from wordorder.networks import Decoder
 
 
 class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):
@@ -113,10 +113,7 @@ class LanguageModelInputs(MemoryInputs, total=False):
 
 
 class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMixin):
-    """The decoder with an output layer ``E x``, E being the token embeddings where they are tied.
-
-    With ``adaptive_cutoffs`` the output layer is an `AdaptiveSoftmax`, and logits are log-probabilities.
-    """
+    """The decoder with an output layer ``E x``, E being the token embeddings where they are tied."""
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embedding.weight"}  # noqa: RUF012
 
@@ -124,10 +121,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         super().__init__(config)
         self.model = WordOrderDecoderModel(config)
         self.output_dropout = nn.Dropout(config.output_dropout)
-        self.lm_head = build_head(config)
-        if isinstance(self.lm_head, AdaptiveSoftmax):
-            ties = self.lm_head.ties(projections=config.adaptive_tied_projections)
-            self._tied_weights_keys = {f"lm_head.{o}": f"model.decoder.embedding.{e}" for o, e in ties.items()}
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.head_bias)
         # transformers asks it before it lets a draft model propose tokens, which a memory could not give back
         self._is_stateful = config.memory != "none"
         self.post_init()
@@ -144,7 +138,6 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
-        return_logits: bool | None = None,
         sequence_ids: Tensor | None = None,
         **inputs: Unpack[LanguageModelInputs],
     ) -> WordOrderCausalLMOutput:
@@ -156,9 +149,6 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
                 labelled tokens.
             logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-            return_logits: False leaves logits out; default: they are left out only where an adaptive softmax is trained
-                with labels, for then most of them need not be computed. A Trainer needs them to evaluate by anything
-                but the loss, and not to train.
             **inputs: memory, output_attentions, output_hidden_states, token_type_ids; and shift_labels, long (B, T),
                 instead of labels: label t is what token t should give, -100 where there is none. No shift is done, so
                 that a segment of a running text can name the first token of the next one.
@@ -173,37 +163,18 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         texts = input_ids, attention_mask, position_ids, past_key_values, inputs_embeds
         output = self.model(*texts, use_cache, sequence_ids=sequence_ids, **inputs)
         hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
-        adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
-        if return_logits is None:
-            return_logits = not (adaptive and labelled and self.training)
-        # a plain output layer's loss is made of its logits
-        logits = self.lm_head(hidden) if return_logits or (labelled and not adaptive) else None
+        logits: Tensor = self.lm_head(hidden)
         loss = None
         if labels is not None:
-            short = None if logits is None else logits[:, :-1]
-            loss = self._loss(hidden[:, :-1], short, labels[:, 1:], num_items_in_batch)
+            loss = self._loss(logits[:, :-1], labels[:, 1:], num_items_in_batch)
         elif shift_labels is not None:
-            loss = self._loss(hidden, logits, shift_labels, num_items_in_batch)
-        return WordOrderCausalLMOutput(loss=loss, logits=logits if return_logits else None, **body_outputs(output))
+            loss = self._loss(logits, shift_labels, num_items_in_batch)
+        return WordOrderCausalLMOutput(loss=loss, logits=logits, **body_outputs(output))
 
-    def _loss(
-        self, hidden: Tensor, logits: Tensor | None, labels: Tensor, num_items_in_batch: Tensor | int | None
-    ) -> Tensor:
-        """Return the loss of labels that are shifted already.
-
-        Without logits it is the adaptive softmax's own, which computes rare words' probabilities only for their labels.
-        """
-        if logits is not None:
-            smoothing = self.config.label_smoothing if self.training else 0.0
-            return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
-        check_labels(hidden, labels)
-        assert isinstance(self.lm_head, AdaptiveSoftmax)
-        unlabelled_N = (labels == -100).flatten()
-        # tokens without a label take part as a common word, at no cost of waiting for the device to count them
-        given_N = labels.flatten().masked_fill(unlabelled_N, 0)
-        found_N = self.lm_head.negative_log_likelihood(hidden.flatten(0, -2), given_N)
-        count = (~unlabelled_N).sum() if num_items_in_batch is None else num_items_in_batch
-        return mean_over(found_N.masked_fill(unlabelled_N, 0.0).sum(), count)
+    def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+        """Return the loss of labels that are shifted already."""
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
 
     def generate(self, *args: object, **kwargs: Any) -> Any:
         """Generate token ids as transformers' ``generate`` does.

@@ -17,7 +17,7 @@ from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.config.faults import not_tied
-from wordorder.networks import AdaptiveEmbedding, DecoderOutput, EncoderOutput, TextOutput, initialise_module
+from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput, initialise_module
 
 _NAMES = {field.name for field in fields(modeling_outputs.BaseModelOutputWithPast)}
 CACHE = "cache" if "cache" in _NAMES else "past_key_values"
@@ -236,20 +236,15 @@ class WordOrderPreTrainedModel(LoadsEncoding):
     ) -> Any:
         """Change the number of tokens in every table with a row per token, also those of an encoding.
 
-        Arguments are transformers'. Words in clusters (adaptive_cutoffs) are refused.
+        Arguments are transformers'.
         """
         table = self.get_input_embeddings()
-        if not isinstance(table, AdaptiveEmbedding | ReplacesEmbedding):
+        if not isinstance(table, ReplacesEmbedding):
             table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
             self._forget_lost_tokens()
             return table
         if new_num_tokens is None and pad_to_multiple_of is None:
             return table
-        if isinstance(table, AdaptiveEmbedding):
-            raise BadInput(
-                "adaptive_cutoffs: tokens are sorted by frequency into clusters, to which none can be added; convert or"
-                " train the model again with another vocab_size"
-            )
         count, multiple = new_num_tokens or table.num_embeddings, pad_to_multiple_of or 1
         count = -(-count // multiple) * multiple
         replaced = [module for module in self.modules() if isinstance(module, ReplacesEmbedding)]

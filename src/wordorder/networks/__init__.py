@@ -1,7 +1,5 @@
 """Networks in plain torch: encoder, decoder and both together with any encoding, and the blocks they are made of."""
 
-from wordorder.networks.adaptive import AdaptiveEmbedding as AdaptiveEmbedding
-from wordorder.networks.adaptive import AdaptiveSoftmax as AdaptiveSoftmax
 from wordorder.networks.cache import Cache as Cache
 from wordorder.networks.cache import KeyValueCache as KeyValueCache
 from wordorder.networks.complex_valued import ComplexDecoder as ComplexDecoder

@@ -57,7 +57,7 @@ class Decoder(Stack):
         vocabulary: number of token ids, V; positive.
         options: sizes and style as one value, in place of keywords.
         cross_attention: let every layer also attend to the states of an encoder; not with a memory.
-        embedding: in place of a table of all tokens, such as `AdaptiveEmbedding` or an ``nn.Embedding`` of vectors that
+        embedding: in place of a table of all tokens, such as an ``nn.Embedding`` of vectors that
             are trained already; its weights are left as they are. It has ``num_embeddings`` V and ``embedding_dim``
             width.
         tied_head: also return logits, ``hidden E^T`` with the table of token embeddings E (Press and Wolf 2017,

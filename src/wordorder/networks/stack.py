@@ -44,7 +44,7 @@ class Stack(nn.Module):
         vocabulary: number of token ids, V; positive.
         layer: makes a layer of the options.
         use: "encoder" or "decoder", for the encoding's defaults.
-        embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`; it has its own padding.
+        embedding: in place of a table of all tokens; it has its own padding.
 
     Raises:
         BadInput: unknown encoding or option.

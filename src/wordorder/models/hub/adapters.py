@@ -14,8 +14,7 @@ def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
 
     Hu et al. 2021, "LoRA", https://arxiv.org/abs/2106.09685, adapt the projections of attention and nothing else;
     so does this. Each of these modules is called wherever it is used, memory's slots included, so that the adapter
-    acts on all of them; the weights of an adaptive softmax or embedding are read without a call, and
-    ``target_modules="all-linear"`` would put adapters there that do nothing.
+    acts on all of them.
 
     >>> from wordorder.models import build_config, build_model
     >>> sizes = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
