@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM
 
-from wordorder.conversion import convert_tupe, to_reference_names
 from wordorder.models import build_config, build_model
+from wordorder.papers.tupe import convert_tupe, to_reference_names
 
 
 def checkpoint(folder: Path) -> tuple[torch.nn.Module, Path]:

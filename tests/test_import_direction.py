@@ -22,13 +22,13 @@ FLOORS = {
     "data/split": 7,
     "data/preparation": 7,
     "data/description": 7,
-    "conversion": 8,
     "training": 8,
     "inspection": 8,
     "cost": 8,
     "inference": 9,
-    "comparison": 10,
-    "cli": 11,
+    "papers": 10,
+    "comparison": 11,
+    "cli": 12,
 }
 """Floor of a folder, or of a file that stands on another floor than its folder: data's tools are below the tasks, and
 what reads `[data]` by the task is above them."""

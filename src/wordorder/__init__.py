@@ -64,8 +64,8 @@ EXPORTS: dict[str, str] = {
 """The module that defines each public name."""
 
 FOLDERS: tuple[str, ...] = (
-    "comparison", "conversion", "data", "encodings", "errors", "inference", "inspection", "memory", "models",
-    "networks", "ops", "training",
+    "comparison", "data", "encodings", "errors", "inference", "inspection", "memory", "models", "networks", "ops",
+    "papers", "training",
 )  # fmt: skip
 """Submodules that load on first use as attributes: `wordorder.models` needs no import line of its own."""
 

@@ -26,9 +26,9 @@ class Trap:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder with a good checkpoint that has a trap in it."""
+    """Work in a folder with a good checkpoint."""
     monkeypatch.chdir(tmp_path)
-    ref.save(tmp_path / "model.pt", ref.weights(), stream=True, trap=Trap(tmp_path / "mark"))
+    ref.save(tmp_path / "model.pt", ref.weights(), stream=True)
     return tmp_path
 
 
@@ -39,12 +39,9 @@ def run(*arguments: str):
 def test_convert_makes_a_folder_and_says_what_it_did(folder: Path):
     result = run("model.pt", "new/out")
     assert result.exit_code == 0, result.stderr
-    for word in ("torch stream", "tupe-r", "reference-code", "WordOrderEncoderForMaskedLM", "No tokeniser was written"):
+    for word in ("tupe-r", "reference-code", "WordOrderEncoderForMaskedLM", "No tokeniser was written"):
         assert word in result.stdout
-    assert result.stderr.splitlines() == [
-        "wordorder: names in the checkpoint that were neither imported nor called: builtins.exec"
-    ]
-    assert not (folder / "mark").exists()
+    assert result.stderr == ""
     assert AutoModelForMaskedLM.from_pretrained(folder / "new" / "out").config.encoding == "tupe-r"
 
 
@@ -58,11 +55,10 @@ def test_json_is_all_of_stdout(folder: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     assert report["out_dir"] == "out"
-    assert report["placeholders"] == {"builtins.exec": 1}
     assert report["config"]["hidden_dropout_prob"] == 0.4
     assert report["tokenizer"] is True
     assert report["mapped"]["sentence_encoder.pos.weight"] == ["model.encoder.encoding.parts.tupe.table.weight"]
-    assert done.stderr.count("\n") == 1
+    assert done.stderr == ""
 
 
 def test_a_chosen_head_and_overwriting(folder: Path):
@@ -78,15 +74,16 @@ def test_a_chosen_head_and_overwriting(folder: Path):
     ("arguments", "said"),
     [
         (["missing.pt", "out"], "checkpoint missing.pt does not exist"),
-        (["empty.pt", "out"], "checkpoint empty.pt: it is empty"),
-        (["cut.pt", "out"], "cut short"),
-        (["text.pt", "out"], "it is no torch file"),
+        (["empty.pt", "out"], "checkpoint empty.pt: is damaged"),
+        (["cut.pt", "out"], "checkpoint cut.pt: is damaged"),
+        (["text.pt", "out"], "checkpoint text.pt: is damaged"),
         (["other.pt", "out"], 'has no state dict under "model"'),
-        (["trap.pt", "out"], "no plain tensors: decoder.sentence_encoder.pos_ln.bias = <builtins.exec>"),
+        (["trap.pt", "out"], "cannot be read without running code"),
+        (["trap.pt", "out"], "save the model's state_dict() alone"),
         (["model.pt", "full"], "OUT_DIR full is not empty"),
         (["model.pt", "full", "--overwrite"], "holds more than an earlier conversion (thesis.tex)"),
         (["model.pt", "text.pt"], "OUT_DIR text.pt is not a folder"),
-        (["model.pt", "out", "--head", "rte"], "head 'rte' is not in the checkpoint; it has: none"),
+        (["model.pt", "out", "--head", "rte"], "head 'rte' is not in the checkpoint; it has: nothing"),
         (["model.pt", "out", "--dictionary", "text.pt"], "dictionary text.pt: line 1"),
         (["model.pt", "out", "--config", "text.pt"], "config text.pt: is no JSON"),
         (["model.pt", "out", "--config", "list.json"], "config list.json: must be a JSON object"),
@@ -130,7 +127,7 @@ def test_options_and_files_of_another_code_are_refused(folder: Path, code: str, 
 
 
 def test_a_language_model_with_a_memory(folder: Path):
-    state = {"state": {}, "args": None, "vocab": Trap(folder / "mark")}
+    state = {"state": {}, "args": None, "vocab": None}
     sizes = {"n_layer": 1, "n_head": 2, "d_model": 4, "d_head": 2, "d_inner": 8, "mem_len": 6, "tgt_len": 3}
     shapes = {
         "word_emb.emb_layers.0.weight": (9, 4),
@@ -156,8 +153,6 @@ def test_a_language_model_with_a_memory(folder: Path):
     report = json.loads(result.stdout)
     assert report["config"]["memory"] == "look-ahead"
     assert report["tokenizer"] is True
-    assert report["placeholders"] == {"builtins.exec": 1}
-    assert not (folder / "mark").exists()
     assert AutoModelForCausalLM.from_pretrained(folder / "out").config.memory_length == 6
 
 

@@ -1,9 +1,9 @@
-"""The files of this folder, and the reference checkpoints, can be imported by its tests."""
+"""The files of this folder, and those of other tests, can be imported by its tests."""
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-for folder in (HERE, HERE.parent / "checkpoints", HERE.parent / "comparison", HERE.parent / "encodings"):
+for folder in (HERE, HERE.parent / "comparison", HERE.parent / "encodings"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))

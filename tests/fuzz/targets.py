@@ -5,14 +5,12 @@ import functools
 import gzip
 import io
 import json
-import pickle
 import resource
 import shutil
 import signal
 import struct
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,73 +309,6 @@ def read_a_checkpoint(content: bytes, folder: Path) -> None:
 # Checkpoints to convert
 
 
-class _Foreign:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (("a", 1),)
-
-
-@functools.cache
-def torch_files() -> list[bytes]:
-    """Reference checkpoints in both of torch's formats, half precision to be small."""
-    import tupe_reference as ref
-
-    weights = ref.weights(dtype=torch.float16)
-    with tempfile.TemporaryDirectory() as place:
-        return [
-            ref.save(Path(place) / f"{stream}.pt", weights, ref.arguments(weights), stream=stream).read_bytes()
-            for stream in (False, True)
-        ]
-
-
-@functools.cache
-def pickles() -> list[bytes]:
-    """Pickles of all protocols, and the one inside of a torch file."""
-    value = {"a": [1, 2.5, None, True, "text", b"bytes"], ("b", 1): {"c": _Foreign()}, "s": {1, 2}, "long": 2**80}
-    with zipfile.ZipFile(io.BytesIO(torch_files()[0])) as archive:
-        inside = next(archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
-    return [*(pickle.dumps(value, protocol) for protocol in range(6)), inside]
-
-
-OPCODES = [
-    bytes([code]) for code in b"(.012FIJKLMNPQRSTUVX]abcdeghijlnopqrstu}\x80\x81\x82\x85\x88\x8a\x8c\x93\x94\x97"
-]
-
-
-def pickled() -> st.SearchStrategy[bytes]:
-    """Spoilt pickles, and programs of random instructions."""
-    known = st.sampled_from([b"K\x01", b"cposix\nsystem\n", b"X\x01\x00\x00\x00a", b"q\x00h\x00", b"I1\n", b"\x94"])
-    programs = st.lists(st.sampled_from(OPCODES) | known | st.binary(max_size=3), max_size=40).map(b"".join)
-    return st.one_of(st.integers(0, 6).flatmap(lambda n: spoilt_bytes(pickles()[n])), programs)
-
-
-def read_a_pickle(content: bytes, folder: Path) -> None:
-    """Read it as the object of a torch file."""
-    from wordorder.conversion.torch_file import read_torch_file
-
-    path = folder / "p.pt"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in {"data.pkl": content, "version": b"3\n"}.items():
-            archive.writestr(f"x/{name}", data)
-    read_torch_file(path)
-
-
-def torch_checkpoints() -> st.SearchStrategy[bytes]:
-    """Spoilt torch files: the pickles, and what leads to them, are in the first 14,000 bytes."""
-    return st.integers(0, 1).flatmap(lambda n: spoilt_bytes(torch_files()[n], window=14_000))
-
-
-def read_a_torch_checkpoint(content: bytes, folder: Path) -> None:
-    """Read all that `convert` reads of it."""
-    from wordorder.conversion.reference_file import open_reference_file
-    from wordorder.conversion.tupe import _understand  # pyright: ignore[reportPrivateUsage]
-
-    path = folder / "c.pt"
-    path.write_bytes(content)
-    with open_reference_file(path) as file:
-        form, _, _ = _understand(path, file, None, None)
-        file.load([name for name in file.shapes if name in form.names()])
-
-
 def reference_safetensors() -> st.SearchStrategy[bytes]:
     """Spoilt state dicts."""
     return spoilt_safetensors(model_files("encoder", "masked-lm")["model.safetensors"])
@@ -385,12 +316,12 @@ def reference_safetensors() -> st.SearchStrategy[bytes]:
 
 def read_reference_safetensors(content: bytes, folder: Path) -> None:
     """Read it as a state dict of the reference code."""
-    from wordorder.conversion.reference_file import open_reference_file
+    from wordorder.papers.tupe.convert import FAIRSEQ
+    from wordorder.papers.weights import read_checkpoint
 
     path = folder / "c.safetensors"
     path.write_bytes(content)
-    with open_reference_file(path) as file:
-        file.load(list(file.shapes))
+    read_checkpoint(path, FAIRSEQ)
 
 
 # Data
@@ -536,8 +467,6 @@ TARGETS: dict[str, Target] = {
     "recipe": Target(recipes, read_a_recipe, lambda: toml(RECIPE)),
     "model-folder": Target(model_folders, read_a_model_folder, lambda: to_bytes(model_files("encoder", "masked-lm"))),
     "checkpoint": Target(checkpoints, read_a_checkpoint, lambda: to_bytes(checkpoint_files())),
-    "pickle": Target(pickled, read_a_pickle, lambda: pickles()[2]),
-    "torch-file": Target(torch_checkpoints, read_a_torch_checkpoint, lambda: torch_files()[0]),
     "safetensors": Target(
         reference_safetensors,
         read_reference_safetensors,

@@ -20,7 +20,6 @@ SLOW = {
     "recipe": 60,
     "checkpoint": 100,
     "command-line": 80,
-    "torch-file": 100,
 }
 """Inputs in a plain run, of targets that read for more than a millisecond."""
 

@@ -1,6 +1,5 @@
 """`wordorder convert CODE CHECKPOINT OUT_DIR`: convert a reference checkpoint to a folder for transformers."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,9 +9,6 @@ import typer
 from wordorder.cli.output import print_json, print_table
 from wordorder.errors import BadInput
 from wordorder.streams import printable
-
-_SHOWN = 20  # placeholders; the JSON has them all
-
 
 Reference = Literal["tupe", "transformer-xl", "lamemo"]
 
@@ -26,7 +22,7 @@ def convert(
         Path,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="A .pt file of that code, or .safetensors; or a folder of transformers' old TransfoXL.",
+            help="A .pt file of that code, or a state dict, also as .safetensors.",
         ),
     ],
     out_dir: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="The folder to make; new or empty.")],
@@ -52,9 +48,10 @@ def convert(
 
     Example: `wordorder convert lamemo checkpoint_best.pt lamemo-text8 --vocab letters.txt`
 
-    Nothing in the file is imported or called, and what it names besides weights and settings is listed.
+    Nothing in the file is imported or called: torch reads it with weights_only=True, and refuses other objects.
     """
-    from wordorder.conversion import convert_lamemo, convert_transformer_xl, convert_tupe
+    from wordorder.papers.lamemo import convert_lamemo, convert_transformer_xl
+    from wordorder.papers.tupe import convert_tupe
 
     if reference == "tupe":
         _refuse(reference, {"--vocab": vocab})
@@ -63,15 +60,10 @@ def convert(
         _refuse(reference, {"--dictionary": dictionary, "--head": head})
         code = convert_lamemo if reference == "lamemo" else convert_transformer_xl
         report = code(checkpoint, out_dir, config=config, vocab=vocab, overwrite=overwrite)
-    if report.placeholders:
-        names = list(report.placeholders)
-        listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
-        said = f"wordorder: names in the checkpoint that were neither imported nor called: {listed}"
-        print(printable(said), file=sys.stderr)
     if json:
         print_json({"out_dir": str(out_dir), **asdict(report)})
         return
-    rows = [("format", report.layout), ("parameters", f"{report.parameters:,}"), ("numbers", report.dtype)]
+    rows = [("parameters", f"{report.parameters:,}"), ("numbers", report.dtype)]
     rows += [("weights mapped", str(len(report.mapped))), ("ignored", ", ".join(report.ignored) or "none")]
     rows += [("loads as", ", ".join(report.architectures)), *((k, str(v)) for k, v in report.config.items())]
     print_table(f"{checkpoint} to {out_dir}", ("", "value"), rows)

@@ -1,16 +1,13 @@
 """fairseq's dict.txt: ids as the program gave them, and a tokeniser that looks pieces up."""
 
-import os
-from pathlib import Path
-
 import pytest
 import torch
 import tupe_reference as ref
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from wordorder.conversion import convert_tupe
-from wordorder.conversion.vocabulary import fit_dictionary, read_tokens, read_words
 from wordorder.errors import BadInput
+from wordorder.papers.tupe import convert_tupe
+from wordorder.papers.vocabulary import read_dictionary
 
 PIECES = ["the", "un@@", "tied", "posi@@", "tions", "é", "a\u2028b", "café"]
 
@@ -30,7 +27,7 @@ def dictionary(tmp_path):
 
 def test_ids_follow_the_special_ones(dictionary):
     path = dictionary(45)
-    fitted = fit_dictionary(read_tokens(path), 50, path)
+    fitted = read_dictionary(path, 50)
     assert [fitted.ids[token] for token in ("<s>", "<pad>", "</s>", "<unk>", "the", "<mask>")] == [0, 1, 2, 3, 4, 49]
     assert sorted(fitted.ids.values()) == list(range(50))
     assert fitted.repeated == ()
@@ -38,19 +35,19 @@ def test_ids_follow_the_special_ones(dictionary):
 
 def test_the_size_shows_the_special_tokens_that_tupe_s_fairseq_adds(dictionary):
     path = dictionary(42)
-    ids = fit_dictionary(read_tokens(path), 50, path).ids
+    ids = read_dictionary(path, 50).ids
     assert [ids[token] for token in ("<unk>", "<file>", "<email>", "<url>", "the", "<mask>")] == [3, 4, 5, 6, 7, 49]
 
 
 def test_a_mask_in_the_file_keeps_its_place(dictionary):
     path = dictionary(46, ["the", "<mask>", "of"])
-    ids = fit_dictionary(read_tokens(path), 50, path).ids
+    ids = read_dictionary(path, 50).ids
     assert (ids["<mask>"], ids["of"]) == (5, 6)
 
 
 def test_a_token_that_comes_twice_has_its_last_id_as_in_fairseq(dictionary):
     path = dictionary(45, ["the", "of", "the", "<unk>"])
-    fitted = fit_dictionary(read_tokens(path), 50, path)
+    fitted = read_dictionary(path, 50)
     assert (fitted.ids["the"], fitted.ids["<unk>"]) == (6, 3)
     assert fitted.repeated == ("<unk>", "the")
 
@@ -58,27 +55,27 @@ def test_a_token_that_comes_twice_has_its_last_id_as_in_fairseq(dictionary):
 def test_a_dictionary_of_another_model_is_refused(dictionary):
     path = dictionary(40)
     with pytest.raises(BadInput, match=r"40 tokens.* 45 .* or 48 .*checkpoint's has 50"):
-        fit_dictionary(read_tokens(path), 50, path)
+        read_dictionary(path, 50)
 
 
 @pytest.mark.parametrize("line", ["the", "the many", "the -1", " 5", "", "the 5 ", "the 1.5"])
 def test_a_line_of_another_form_is_named(tmp_path, line):
     (tmp_path / "dict.txt").write_text(f"of 7\n{line}\nby 3\n")
     with pytest.raises(BadInput, match="line 2 must be"):
-        read_tokens(tmp_path / "dict.txt")
+        read_dictionary(tmp_path / "dict.txt", 50)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(BadInput, match="cannot be read: No such file"):
-        read_tokens(tmp_path / "dict.txt")
+        read_dictionary(tmp_path / "dict.txt", 50)
     (tmp_path / "dict.txt").write_bytes(b"\xff\xfe 3\n")
     with pytest.raises(BadInput, match="not UTF-8"):
-        read_tokens(tmp_path / "dict.txt")
+        read_dictionary(tmp_path / "dict.txt", 50)
 
 
 def test_windows_line_ends_are_none_of_the_count(tmp_path):
     (tmp_path / "dict.txt").write_bytes(b"the 5\r\nof 3\r\n")
-    assert read_tokens(tmp_path / "dict.txt") == ["the", "of"]
+    assert list(read_dictionary(tmp_path / "dict.txt", 7).ids)[4:6] == ["the", "of"]
 
 
 def test_the_tokeniser_looks_pieces_up(tmp_path, dictionary):
@@ -110,7 +107,7 @@ def test_without_a_dictionary_there_is_no_tokeniser(tmp_path):
     assert not report.tokenizer
     assert any("no tokeniser" in note for note in report.notes)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["README.md", "config.json", "conversion.json", "model.safetensors"]
+    assert names == ["config.json", "conversion.json", "model.safetensors"]
 
 
 def test_a_wrong_dictionary_leaves_nothing(tmp_path, dictionary):
@@ -118,11 +115,3 @@ def test_a_wrong_dictionary_leaves_nothing(tmp_path, dictionary):
     with pytest.raises(BadInput, match=r"name the dict\.txt"):
         convert_tupe(path, tmp_path / "out", dictionary=dictionary(10))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["dict.txt", "model.pt"]
-
-
-@pytest.mark.parametrize("read", [read_tokens, lambda path: read_words(path, 3)])
-def test_what_is_no_file_is_not_read(tmp_path, read):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (Path("/dev/zero"), tmp_path / "pipe"):
-        with pytest.raises(BadInput, match=rf"{path}: cannot be read: it is a pipe or a device"):
-            read(path)

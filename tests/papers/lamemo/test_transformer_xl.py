@@ -9,11 +9,13 @@ import xl_reference as ref
 from safetensors.torch import save_file
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from tupe_reference import foreign
 
 import wordorder.models  # noqa: F401  registers the model types
-from wordorder.conversion import ConversionReport, convert_lamemo, convert_transformer_xl
 from wordorder.errors import BadInput
 from wordorder.inspection.saved import first_tokens
+from wordorder.papers.folder import ConversionReport
+from wordorder.papers.lamemo import convert_lamemo, convert_transformer_xl
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 CLUSTERS = {
@@ -76,7 +78,6 @@ def test_logits_over_segments_are_the_reference_s(convert, kind, memory, pre):
     config = ref.settings(kind, pre_lnorm=pre, mem_len=memory)
     folder, report = convert(w, config, code, prefix="module." if pre else "", stream=pre)
     assert report.config["memory"] == ("segment-recurrence" if kind == 0 else "look-ahead")
-    assert report.layout == f"torch {'stream' if pre else 'zip'}"
     check(folder, w, segments(), kind=kind, memory=memory, pre=pre)
 
 
@@ -125,36 +126,6 @@ def test_words_in_clusters_are_refused_with_the_reason(convert, form, kind):
     for settings in (config, {**config, "cutoffs": None}):
         (fault,) = faults(convert, ref.weights(kind, **options), settings, code).splitlines()
         assert "words are in clusters (cutoffs, an adaptive softmax)" in fault
-
-
-def hf_folder(path, w, *, binary=False, **changes):
-    """As the former TransfoXL of transformers was saved."""
-    path.mkdir()
-    config = {**ref.settings(0), "model_type": "transfo-xl", "vocab_size": ref.V, "untie_r": True, "eos_token_id": 0}
-    for absent in ("n_token", "tgt_len", "tie_weight", "tie_projs", "ext_len"):
-        del config[absent]
-    (path / "config.json").write_text(json.dumps({**config, **changes}))
-    named = {name if name.startswith("crit.") else f"transformer.{name}": value for name, value in w.items()}
-    if binary:
-        torch.save(named, path / "pytorch_model.bin")
-        return path
-    # safetensors keeps one of several that share memory
-    once = {name: tensor for name, tensor in named.items() if name != "crit.out_layers.0.weight"}
-    save_file({name: tensor.clone() for name, tensor in once.items()}, path / "model.safetensors")
-    return path
-
-
-@pytest.mark.parametrize("binary", [False, True], ids=["safetensors", "bin"])
-@pytest.mark.parametrize("own_vectors", [False, True], ids=["shared vectors", "untied"])
-def test_a_folder_of_transformers_transfo_xl(tmp_path, binary, own_vectors):
-    w = ref.weights(0, own_vectors=own_vectors)
-    fields = {"layer_norm_epsilon": 1e-5, "untie_r": own_vectors}
-    source = hf_folder(tmp_path / "old", w, binary=binary, same_length=True, clamp_len=9, **fields)
-    report = convert_transformer_xl(source, tmp_path / "out")
-    assert report.config["eos_token_id"] == 0
-    assert report.config["segment_length"] == 128
-    assert any("vectors of zeros" in note for note in report.notes)
-    check(str(tmp_path / "out"), w, segments(), same_length=True, clamp=9)
 
 
 def test_a_bare_state_dict_with_settings(tmp_path):
@@ -229,28 +200,10 @@ def test_a_wrong_list_of_words_is_refused(convert, tmp_path, text, said):
     assert not (tmp_path / "out").exists()
 
 
-class Corpus:
-    """Stands for the reference's vocabulary, and leaves a mark if anybody unpickles it."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-
-        return exec, (f"__import__('os').mkdir({str(self.mark)!r})",)
-
-
-def test_the_pickled_vocabulary_is_not_run(convert, tmp_path):
-    _, report = convert(ref.weights(0), ref.settings(0), vocab_object=Corpus(tmp_path / "mark"))
-    assert report.placeholders == {"builtins.exec": 1}
-    assert not (tmp_path / "mark").exists()
+def test_the_pickled_vocabulary_of_the_reference_code_is_left_alone(convert):
+    with foreign("utils.vocabulary", "Vocab") as vocab:
+        _, report = convert(ref.weights(0), ref.settings(0), vocab_object=vocab)
     assert any("no tokeniser" in note for note in report.notes)
-
-
-def test_a_whole_pickled_module_is_refused_with_the_reason(tmp_path):
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
-    with pytest.raises(BadInput, match=r"whole module, which cannot be read without running code; save its state_dict"):
-        convert_transformer_xl(tmp_path / "model.pt", tmp_path / "out")
 
 
 @pytest.mark.parametrize(("kind", "changes", "said"), [
@@ -260,7 +213,6 @@ def test_a_whole_pickled_module_is_refused_with_the_reason(tmp_path):
     (0, {"d_head": 5}, "n_head * d_head = 15 is not d_model = 12"),
     (0, {"n_layer": 2}, "n_layer is 2, but the weights have 3"),
     (0, {"n_token": 5}, "n_token is 5, but the weights have 23"),
-    (0, {"n_token": None, "vocab_size": 5}, "vocab_size is 5, but the weights have 23"),
     (0, {"pre_lnorm": 1}, "pre_lnorm must be true or false, got 1"),
     (0, {"dropout": 2}, "dropout must be a number in [0, 1), got 2"),
     (0, {"mem_len": -1}, "mem_len must be an integer of at least 0"),
@@ -300,15 +252,8 @@ def test_wrong_weights_are_listed_together(convert):
     assert "weights are missing: layers.1.dec_attn.o_net.weight" in found
     assert "does not have with these settings: layers.0.extra" in found
     assert f"r_r_bias has shape ({H}, {ref.DH + 1}) instead of ({H}, {ref.DH})" in found
-    assert "layers.2.pos_ff.CoreNet.0.bias holds int64 numbers" in found
+    assert "layers.2.pos_ff.CoreNet.0.bias holds torch.int64 numbers" in found
 
 
-def test_other_files_and_folders_are_named(convert, tmp_path):
+def test_other_models_are_named(convert):
     assert "holds no model of Transformer-XL's" in faults(convert, {"a": torch.ones(2)}, ref.settings(0))
-    folder = hf_folder(tmp_path / "bert", ref.weights(0), model_type="bert")
-    with pytest.raises(BadInput, match="model_type bert, not transfo-xl"):
-        convert_transformer_xl(folder, tmp_path / "out")
-    empty = hf_folder(tmp_path / "empty", ref.weights(0))
-    (empty / "model.safetensors").unlink()
-    with pytest.raises(BadInput, match=r"neither model\.safetensors nor pytorch_model\.bin"):
-        convert_transformer_xl(empty, tmp_path / "out")

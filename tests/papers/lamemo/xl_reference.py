@@ -17,7 +17,7 @@ N, M = 5, 7
 EPS = 1e-6
 
 
-def weights(kind=0, *, cutoffs=(), divisor=1, width=D, tied=True, own_vectors=False):
+def weights(kind=0, *, cutoffs=(), divisor=1, width=D, tied=True):
     """Random numbers in every tensor, those of norms and biases included."""
     ends = (0, *cutoffs, V)
     sizes = [(b - a, width // divisor**i) for i, (a, b) in enumerate(pairwise(ends))]
@@ -31,8 +31,7 @@ def weights(kind=0, *, cutoffs=(), divisor=1, width=D, tied=True, own_vectors=Fa
         shapes |= {f"crit.out_layers.{i}.weight": size, f"crit.out_layers.{i}.bias": size[:1]}
     if cutoffs:
         shapes |= {"crit.cluster_weight": (len(cutoffs), width), "crit.cluster_bias": (len(cutoffs),)}
-    if not own_vectors:
-        shapes |= {"r_w_bias": (H, DH), "r_r_bias": (H, DH)}
+    shapes |= {"r_w_bias": (H, DH), "r_r_bias": (H, DH)}
     if kind in (3, 32, 33):
         shapes["r_r_bias_future"] = (H, DH)
     if kind == 32:
@@ -46,8 +45,6 @@ def weights(kind=0, *, cutoffs=(), divisor=1, width=D, tied=True, own_vectors=Fa
             shapes |= {f"{at}{norm}.weight": (D,), f"{at}{norm}.bias": (D,)}
         shapes |= {f"{at}pos_ff.CoreNet.0.weight": (FF, D), f"{at}pos_ff.CoreNet.0.bias": (FF,)}
         shapes |= {f"{at}pos_ff.CoreNet.3.weight": (D, FF), f"{at}pos_ff.CoreNet.3.bias": (D,)}
-        if own_vectors:
-            shapes |= {f"{at}dec_attn.r_w_bias": (H, DH), f"{at}dec_attn.r_r_bias": (H, DH)}
     found = collections.OrderedDict()
     for name, shape in shapes.items():
         found[name] = 0.4 * torch.randn(shape, dtype=torch.float64) + ("layer_norm.weight" in name)
@@ -151,10 +148,6 @@ def of_layer(w, layer):
     return {name.removeprefix(f"layers.{layer}."): value for name, value in w.items()}
 
 
-def vector(w, one, name):
-    return one.get(f"dec_attn.{name}", w.get(name))
-
-
 def embed(w, ids):
     return w["word_emb.emb_layers.0.weight"][ids] * math.sqrt(D)
 
@@ -189,7 +182,7 @@ def transformer_xl(w, h, state, kind, memory, pre, same_length, clamp):
         x = norm(whole, one, "dec_attn.layer_norm") if pre else whole
         q, k, v = (x @ one["dec_attn.qkv_net.weight"].T).chunk(3, -1)
         read, _ = attend(
-            one, q, k, v, vector(w, one, "r_w_bias"), vector(w, one, "r_r_bias"),
+            one, q, k, v, w["r_w_bias"], w["r_r_bias"],
             range(slots, whole.shape[1]), range(whole.shape[1]), lambda i, j: clamped(i - j, clamp),
             lambda i, j: j <= i and (not same_length or i - j < memory),
         )  # fmt: skip

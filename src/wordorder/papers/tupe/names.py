@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-IGNORED = frozenset({"version", "sentence_encoder.version", "sentence_encoder.rp_bucket"})
+BUCKETS_OF_DISTANCE = "sentence_encoder.rp_bucket"
+IGNORED = frozenset({"version", "sentence_encoder.version", BUCKETS_OF_DISTANCE})
 """Names that may be there and hold nothing to convert: fairseq's format numbers, and the buckets of all distances,
 which a later version of the code registers as a parameter."""
 
@@ -108,8 +109,8 @@ class Form:
 
 def heads_of(names: Mapping[str, object]) -> tuple[str, ...]:
     """Return the classification heads that a state dict has, in its order."""
-    found = (name.split(".") for name in names if name.startswith("classification_heads."))
-    return tuple(dict.fromkeys(parts[1] for parts in found))
+    split = (name.split(".") for name in names if name.startswith("classification_heads."))
+    return tuple(dict.fromkeys(parts[1] for parts in split))
 
 
 def form_of(names: Mapping[str, object], head: str | None) -> Form:
@@ -152,22 +153,22 @@ def shapes_of(form: Form, sizes: Mapping[str, int]) -> dict[str, tuple[int | Non
 
 def to_ours(weights: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
     """Return our names with the tensors that belong there, views of the given ones; only `OPTIONAL` may be missing."""
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     for theirs, (ours, _) in form.names().items():
         if theirs not in weights:
             continue
         weight = weights[theirs]
-        # both stacked kinds have a first part of known rows: all rows but the last, or the upper half
+        # both stacked kinds have a first part whose rows are fixed: all rows but the last, or the upper half
         first = len(weight) - 1 if "relative" in theirs else len(weight) // 2
         parts = [weight] if len(ours) == 1 else [weight[:first], weight[first:]]
-        found.update(zip(ours, parts, strict=True))
-    return found
+        renamed.update(zip(ours, parts, strict=True))
+    return renamed
 
 
 def to_theirs(weights: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
     """Return the reference's names with their tensors, the inverse of `to_ours`."""
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     for theirs, (ours, _) in form.names().items():
         parts = [weights[name] for name in ours]
-        found[theirs] = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return found
+        renamed[theirs] = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return renamed

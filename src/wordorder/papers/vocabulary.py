@@ -11,7 +11,6 @@ been through the same preparation, pieces apart by spaces, such as "un@@ tied po
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from wordorder.conversion.pickle_survey import printable
-from wordorder.conversion.reference_file import listed
 from wordorder.errors import BadInput
-from wordorder.limits import read_bytes
+from wordorder.papers.weights import listed
 
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 FIRST = (BOS, PAD, EOS, UNK)
@@ -43,22 +40,16 @@ class Dictionary:
     """Tokens that the file has more than once, or that it shares with the special ones."""
 
 
-def read_tokens(path: Path) -> list[str]:
-    """Read the tokens of a dict.txt, in its order."""
+def read_dictionary(path: Path, vocabulary: int) -> Dictionary:
+    """Read a dict.txt, and number its tokens as the program did that made a vocabulary of this size."""
     tokens: list[str] = []
     for number, line in enumerate(_lines(path, "dictionary"), start=1):
-        token, space, count = line.rpartition(" ")
-        if not space or not token or not count.isdecimal():
-            shown = printable(line, 60)
+        token, _, count = line.rpartition(" ")
+        if not token or not count.isdecimal():
             raise BadInput(
-                f'dictionary {path}: line {number} must be "token count" as fairseq writes it, got {shown!r}'
+                f'dictionary {path}: line {number} must be "token count" as fairseq writes it, got {line[:60]!r}'
             )
         tokens.append(token)
-    return tokens
-
-
-def fit_dictionary(tokens: list[str], vocabulary: int, path: Path) -> Dictionary:
-    """Number the tokens as the program did that made a vocabulary of this size."""
     for specials in (FIRST, FIRST + ADDED_BY_TUPE):
         listing = [*specials, *tokens, *(() if MASK in tokens else (MASK,))]
         if len(listing) == vocabulary:
@@ -75,8 +66,8 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
     """Read words, one a line, the first with id 0."""
     words = _lines(path, "vocab")
     for number, word in enumerate(words, start=1):
-        if not word or word.split() != [word]:
-            raise BadInput(f"vocab {path}: line {number} must be one word without white space, got {printable(word)!r}")
+        if word.split() != [word]:
+            raise BadInput(f"vocab {path}: line {number} must be one word without white space, got {word[:60]!r}")
     twice = [word for word, count in Counter(words).items() if count > 1]
     if twice:
         raise BadInput(f"vocab {path}: words that stand there twice: {listed(twice, 5)}")
@@ -91,12 +82,11 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
 def _lines(path: Path, kind: str) -> list[str]:
     try:
         # not splitlines(): a word may be one of the characters that it takes for the end of a line
-        lines = read_bytes(path).decode("utf-8-sig").removesuffix("\n").split("\n")
+        lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise BadInput(f"{kind} {path}: cannot be read: it is not UTF-8") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise BadInput(f"{kind} {path}: cannot be read: {reason}") from None
+    except OSError as error:
+        raise BadInput(f"{kind} {path}: cannot be read: {error.strerror}") from None
     return [line.removesuffix("\r") for line in lines]
 
 
@@ -119,18 +109,11 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> PreTrainedTokenizerFa
     return _wrapped(tokenizer, model_max_length=length, **roles)
 
 
-def without_unknown(words: Sequence[str]) -> list[str]:
-    """Return a note on a list of words with none for unknown ones; [] for another list."""
-    if any(word in words for word in UNKNOWN):
-        return []
-    return [f"the list of words has none of {', '.join(UNKNOWN)}, so the tokeniser refuses a text with other words"]
-
-
 def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
     """Make a tokeniser that looks up words apart by white space, and adds nothing."""
     ids = {word: index for index, word in enumerate(words)}
-    known = {"unk_token": UNKNOWN, "eos_token": END}
-    roles = {role: word for role, words in known.items() for word in words[::-1] if word in ids}  # the first one wins
+    names = {"unk_token": UNKNOWN, "eos_token": END}
+    roles = {role: word for role, choices in names.items() for word in choices[::-1] if word in ids}  # the first wins
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=roles.get("unk_token")))
     return _wrapped(tokenizer, **roles)
 
