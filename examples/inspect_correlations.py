@@ -1,9 +1,9 @@
 """Train a small encoder, then show what TUPE learned about positions.
 
-Shows: `wordorder.inspection`. The encoder fills blanks in texts where each token repeats the one three positions
-before, so the maps should prefer distances divisible by 3.
+Shows: `wordorder.inspection`, and Fig. 2 of TUPE by `wordorder.papers.tupe.figure_2`. The encoder fills blanks in texts
+where each token repeats the one three positions before, so the maps should prefer distances divisible by 3.
 Prints: the preferred distances of each head, and the share of its map that depends on distance alone. `--folder` also
-writes the figures, as `wordorder inspect` does.
+writes the figures of `wordorder inspect`, and Fig. 2.
 
 python examples/inspect_correlations.py
 python examples/inspect_correlations.py --steps 600 --folder figures
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import wordorder
 from wordorder.inspection import draw, inspect_model
+from wordorder.papers.tupe.figure_2 import draw_correlations, word_position_correlations
 
 VOCABULARY, LENGTH, BATCH, PERIOD = 30, 25, 32, 3
 CLS, MASK = 0, 1
@@ -57,7 +58,8 @@ def main() -> None:
     parser.add_argument("--encoding", default="tupe-a", help="tupe-a, tupe-r, t5, ...")
     parser.add_argument("--folder", type=Path, help="folder for the figures; default: none are drawn")
     arguments = parser.parse_args()
-    found = inspect_model(train(arguments.encoding, arguments.steps), LENGTH)
+    encoder = train(arguments.encoding, arguments.steps)
+    found = inspect_model(encoder, LENGTH)
     for name, findings in found.maps.items():
         near = findings.profile.count_W > LENGTH // 2  # means of few entries say little
         distances = findings.profile.distances_W[near]
@@ -68,7 +70,8 @@ def main() -> None:
         print(sentence)
     if arguments.folder:
         arguments.folder.mkdir(parents=True, exist_ok=True)
-        for name, drawing in draw(found).items():
+        fig_2 = {"correlations.png": draw_correlations(word_position_correlations(encoder, LENGTH))}
+        for name, drawing in (draw(found) | fig_2).items():
             (arguments.folder / name).write_bytes(drawing.png)
 
 

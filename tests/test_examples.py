@@ -136,7 +136,8 @@ def test_the_inspected_maps_prefer_the_period_of_the_text(printed_by, tmp_path: 
     distances = [int(number) for line in lines for number in line.split(" at ")[1].split()]
     assert len(distances) == 8
     assert sum(distance % 3 == 0 for distance in distances) >= 7
-    assert (tmp_path / "figures" / "map-absolute.png").read_bytes()[:4] == b"\x89PNG"
+    for name in ("map-absolute.png", "correlations.png"):
+        assert (tmp_path / "figures" / name).read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

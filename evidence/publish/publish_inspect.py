@@ -1,8 +1,8 @@
-"""Put what `wordorder inspect` found in models of `demo_long` after 550 steps into docs/inspect.md.
+"""Put what the parts of the maps are worth in models of `demo_long` after 550 steps into docs/inspect.md.
 
     python evidence/train.py demo-early
     for arm in tupe-a tupe-r; do for seed in 0 1 2; do
-        wordorder inspect runs/demo-early/$arm/seed-$seed/model --data sotu
+        wordorder inspect runs/demo-early/$arm/seed-$seed/model
     done; done
     python evidence/publish/publish_inspect.py runs/demo-early/tupe-[ar]/seed-*
 
@@ -13,6 +13,7 @@ table between its markers. A test holds the page to the committed JSON.
 import argparse
 import json
 import math
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,7 +24,11 @@ PAGE = ROOT / "docs" / "inspect.md"
 
 
 def found_in(run: Path) -> dict[str, Any]:
-    """What the table shows of one run, and what it was found with."""
+    """What the table shows of one run, which is scored four times, and what it was found with."""
+    from wordorder.inference import evaluate_model_dir
+    from wordorder.papers.tupe.parts import worth_of_parts
+
+    worth = worth_of_parts(partial(evaluate_model_dir, run / "model", "sotu"))
     numbers = json.loads((run / "inspect" / "numbers.json").read_text(encoding="utf-8"))
     shares = {
         name: {"share": part["toeplitz_share"], "by_head": part["toeplitz_share_by_head"]}
@@ -34,7 +39,7 @@ def found_in(run: Path) -> dict[str, Any]:
         "seed": int(run.name.removeprefix("seed-")),
         "length": numbers["length"],
         "toeplitz_share": shares,
-        "loss": {part: scores["loss"] for part, scores in numbers["worth"].items()},
+        "loss": {part: scores["loss"] for part, scores in worth.items()},
         "versions": numbers["versions"],
     }
 
@@ -62,7 +67,7 @@ def _mean(values: list[float | None]) -> str:
 def main() -> None:
     """Read the runs' inspections, write the JSON and the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs that were inspected with --data")
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs that were inspected")
     results = {"inspections": [found_in(run) for run in parser.parse_args().runs]}
     (RESULTS / "inspect.json").write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), "inspect", table_of(results)), encoding="utf-8")

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from wordorder import BadInput, Encoder
 from wordorder.inspection import draw, figures, inspect_model, numbers, score_maps, toeplitz_share
 from wordorder.inspection.figures import Drawing
-from wordorder.inspection.page import page, tables, worth_table
+from wordorder.inspection.page import page, tables
 
 N = 12
 
@@ -29,7 +29,7 @@ def encoder(encoding, heads=2, cls="position-0", **options):
 @pytest.fixture(scope="module")
 def found():
     """What is found in one model per kind of encoding."""
-    return {name: inspect_model(encoder(name), N) for name in ("tupe-a", "tupe-r", "learned", "learned+t5", "alibi")}
+    return {name: inspect_model(encoder(name), N) for name in ("tupe-a", "tupe-r", "learned+t5", "alibi")}
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,7 @@ def found():
     [
         ("tupe-a", ["absolute"]),
         ("tupe-r", ["absolute", "relative", "sum"]),
-        ("learned", ["position-position"]),
-        ("learned+t5", ["position-position", "relative"]),
+        ("learned+t5", ["relative"]),
         ("alibi", ["relative"]),
     ],
 )
@@ -65,36 +64,17 @@ def test_fire_depends_on_distance_alone_in_short_texts_only(threshold, alone):
 
 
 def test_every_model_is_told_what_it_does_not_have(found):
-    assert found["learned"].notes == ()
-    (relative_map,) = (note for note in found["learned+t5"].notes if "of q.k" in note)
-    assert "own map" in relative_map
-    for encoding in ("tupe-a", "tupe-r", "alibi"):
-        assert any("word-position and position-word do not exist" in note for note in found[encoding].notes)
     assert any("[CLS]" in note for note in found["tupe-a"].notes)
     assert not any("[CLS]" in note for note in found["alibi"].notes)
-    for encoding, has_parts in (("tupe-a", True), ("learned", False), ("learned+t5", False), ("alibi", False)):
-        assert any("keep_part" in note for note in found[encoding].notes) == has_parts
     assert any("at this length, share 1: relative" in note for note in found["tupe-r"].notes)
-    assert (
-        "No correlations of words and positions: encoding 'rope'" in inspect_model(encoder("rope+tupe-a"), N).notes[0]
-    )
 
 
-@pytest.mark.parametrize(
-    ("encoding", "reason"),
-    [
-        ("none", "no word order"),
-        ("rope", "turns queries"),
-        ("shaw", "words meet distances"),
-        ("complex-order", "meet in the products"),
-    ],
-)
-def test_where_nothing_is_on_scores_one_note_says_so_and_nothing_is_drawn(encoding, reason):
+@pytest.mark.parametrize("encoding", ["none", "learned", "untied-sum", "rope", "shaw", "complex-order"])
+def test_where_nothing_is_on_scores_one_note_says_so_and_nothing_is_drawn(encoding):
     inspection = inspect_model(encoder(encoding), N)
-    assert (inspection.maps, inspection.correlations, inspection.answers(), draw(inspection)) == ({}, None, [], {})
+    assert (inspection.maps, inspection.answers(), draw(inspection)) == ({}, [], {})
     (note,) = inspection.notes
-    assert note.startswith("There is nothing on scores to draw")
-    assert reason in note
+    assert note.startswith(f"There is nothing to draw: encoding '{encoding}'")
     assert tables(inspection) == []
     assert numbers(inspection)["maps"] == {}
 
@@ -126,14 +106,6 @@ def test_numbers_are_json_and_those_of_the_findings(found):
             assert profile["count"] == entry.profile.count_W.tolist()
             assert_close(torch.tensor(profile["mean_by_head"]), entry.profile.mean_HW.float())
             assert_close(torch.tensor(profile["spread_by_head"]), entry.profile.spread_HW.float())
-        terms = value["correlations"]["terms"]
-        for name, term in inspection.correlations.terms.items():
-            assert terms[name]["spread"] == term.spread
-            for key, numbers_H in (("spread", term.spread_H), ("mean", term.mean_H), ("std", term.std_H)):
-                assert_close(torch.tensor(terms[name][f"{key}_by_head"]), numbers_H.float())
-        assert value["correlations"]["explained"] == inspection.correlations.explained
-        assert value["correlations"]["words"] == 40
-        assert value["correlations"]["panel_word_ids"] == inspection.correlations.word_ids.tolist()
 
 
 def test_cls_numbers_are_the_reset_per_head():
@@ -156,8 +128,8 @@ def test_a_term_that_is_all_zero_has_no_share_and_no_answer(drawn):
     assert numbers(inspection)["maps"]["relative"]["toeplitz_share"] is None
     assert numbers(inspection)["maps"]["relative"]["toeplitz_share_by_head"] == [None, None]
     assert inspection.answers() == []
-    assert len(drawn(inspection)) == 4
-    assert "–" in {cell for row in tables(inspection)[1].rows for cell in row}
+    assert len(drawn(inspection)) == 3
+    assert "–" in {cell for row in tables(inspection)[0].rows for cell in row}
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 1025])
@@ -166,17 +138,15 @@ def test_a_length_out_of_range_is_refused(length):
         inspect_model(encoder("alibi"), length)
 
 
-def test_a_model_of_something_else_and_words_out_of_range_are_refused():
+def test_a_model_of_something_else_is_refused():
     with pytest.raises(BadInput, match="Linear has no encoder of this package"):
         inspect_model(torch.nn.Linear(2, 2), N)
     with pytest.raises(ValueError, match="max_positions=16"):
         inspect_model(encoder("tupe-a"), 17)
-    with pytest.raises(ValueError, match="words must lie in"):
-        inspect_model(encoder("tupe-a"), N, words=[40])
 
 
 def test_the_shortest_length_works_for_all(drawn):
-    for encoding, figures_of_it in (("tupe-r", 6), ("learned", 4), ("t5", 4), ("untied-sum", 4)):
+    for encoding, figures_of_it in (("tupe-r", 5), ("t5", 3)):
         assert len(drawn(inspect_model(encoder(encoding), 4))) == figures_of_it
 
 
@@ -195,16 +165,6 @@ def drawn(monkeypatch):
 
 def images(figure):
     return [axes.images[0].get_array() for axes in figure.axes if axes.images and axes.get_label() != "<colorbar>"]
-
-
-def test_panels_are_drawn_without_row_means_on_one_scale(found, drawn):
-    for encoding, count in (("learned", 4), ("tupe-r", 2)):
-        figure = drawn(found[encoding])["correlations.png"]
-        shown = images(figure)
-        assert len(shown) == count
-        for image, panel in zip(shown, found[encoding].correlations.panels.values(), strict=True):
-            assert_close(torch.tensor(image.data), panel - panel.mean(-1, keepdim=True))
-        assert len({axes.images[0].get_clim() for axes in figure.axes if axes.images}) == 1
 
 
 def test_maps_are_drawn_per_head_with_wide_strips_for_cls(found, drawn):
@@ -283,7 +243,7 @@ def test_many_heads_wrap_and_surplus_axes_are_hidden(drawn):
 def test_figures_are_png_files_with_words_for_who_cannot_see_them(found):
     drawings = draw(found["tupe-r"])
     assert list(drawings) == [
-        "correlations.png", "map-absolute.png", "map-relative.png", "map-sum.png", "profiles.png", "toeplitz.png",
+        "map-absolute.png", "map-relative.png", "map-sum.png", "profiles.png", "toeplitz.png",
     ]  # fmt: skip
     for drawing in drawings.values():
         assert drawing.png.startswith(b"\x89PNG")
@@ -291,7 +251,6 @@ def test_figures_are_png_files_with_words_for_who_cannot_see_them(found):
     assert f"{found['tupe-r'].maps['absolute'].toeplitz.share_H[0]:.2f}" in drawings["toeplitz.png"].alt
     assert "before the reset" in drawings["map-relative.png"].caption
     assert "before the reset" not in drawings["map-sum.png"].caption
-    assert list(draw(found["learned+t5"]))[1:3] == ["map-position-position.png", "map-relative.png"]
 
 
 def test_maps_of_some_layers_are_drawn_too():
@@ -302,10 +261,7 @@ def test_maps_of_some_layers_are_drawn_too():
 
 
 def test_tables_hold_the_numbers(found):
-    terms, shares = tables(found["tupe-r"])
-    assert [row[0] for row in terms.rows] == list(found["tupe-r"].correlations.terms)
-    for row, term in zip(terms.rows, found["tupe-r"].correlations.terms.values(), strict=True):
-        assert row[1:] == tuple(f"{x:.3g}" for x in (term.spread, *term.spread_H.tolist()))
+    (shares,) = tables(found["tupe-r"])
     assert [row[0] for row in shares.rows] == ["1", "2", "all"]
     columns = dict(zip(shares.columns, zip(*shares.rows, strict=True), strict=True))
     entry = found["tupe-r"].maps["absolute"].toeplitz
@@ -314,14 +270,6 @@ def test_tables_hold_the_numbers(found):
     assert columns["relative: rank-8"][-1] == "–"
     assert "relative: Toeplitz" not in columns
     assert f"random numbers: {2 / (N - 1):.3f}" in shares.title
-
-
-def test_the_worth_of_parts_is_a_table_of_the_scores_that_are_no_counts():
-    whole = {"loss": 1.23456, "tokens": 7, "perplexity": math.inf}
-    (table,) = worth_table({"whole": whole, "toeplitz": {"loss": 2.0, "tokens": 7, "perplexity": None}})
-    assert table.columns == ("kept", "loss", "perplexity")
-    assert table.rows == (("all", "1.235", "–"), ("what depends on distance alone", "2", "–"))
-    assert worth_table(None) == []
 
 
 class Page(HTMLParser):

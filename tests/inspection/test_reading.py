@@ -310,8 +310,6 @@ def test_bad_input_is_one_clear_error_before_anything_is_written(kept, tmp_path)
     with pytest.raises(BadInput, match="no text is named; give --text FILE"):
         inspect_model_dir(kept)
     source = kept.parent / "text.txt"
-    with pytest.raises(BadInput, match="leave it out for a language model"):
-        inspect_model_dir(kept, text=source, score=dict)
     (tmp_path / "short.txt").write_text("w1 w2 w3", encoding="utf-8")
     with pytest.raises(BadInput, match="the text has 3 tokens; 9 or more"):
         inspect_model_dir(kept, text=tmp_path / "short.txt")

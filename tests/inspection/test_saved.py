@@ -56,7 +56,7 @@ def test_an_inspection_leaves_figures_numbers_maps_and_a_page(model_dir: Path):
     result = inspect_model_dir(model_dir)
     assert result.folder == model_dir.parent / "inspect"
     figures = {f"map-{part}.png" for part in ("absolute", "relative", "sum")} | {
-        "correlations.png", "profiles.png", "toeplitz.png",
+        "profiles.png", "toeplitz.png",
     }  # fmt: skip
     assert names(result.folder) == set(result.files) == {*figures, "numbers.json", "maps.safetensors", "inspect.html"}
     written = json.loads((result.folder / "numbers.json").read_text(encoding="utf-8"))
@@ -70,10 +70,8 @@ def test_an_inspection_leaves_figures_numbers_maps_and_a_page(model_dir: Path):
     assert written["model"]["architecture"] == "WordOrderEncoderForMaskedLM"
     assert written["versions"]["wordorder"] == wordorder.__version__
     assert {"python", "torch", "transformers", "matplotlib"} < set(written["versions"])
-    assert written["words_of"] == "vocabulary"
     maps = load_file(result.folder / "maps.safetensors")
     assert_close(maps["sum"], result.inspection.maps["sum"].map.values_HNN)
-    assert_close(maps["panel word-word"], result.inspection.correlations.panels["word-word"].float())
     page = (result.folder / "inspect.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == len(figures)
 
@@ -89,7 +87,7 @@ def test_a_second_inspection_replaces_the_first_and_takes_its_own_leftovers_away
     bare = inspect_model_dir(save(tmp_path / "rope", "rope"), out)
     assert bare.files == ("numbers.json",)
     assert names(out) == {"numbers.json", "mine.png"}
-    assert "nothing on scores to draw" in bare.numbers["notes"][0]
+    assert "nothing to draw" in bare.numbers["notes"][0]
 
 
 @pytest.mark.usefixtures("quick")
@@ -148,31 +146,9 @@ def add_tokenizer(place: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]").save_pretrained(place)
 
 
-@pytest.mark.usefixtures("quick")
-def test_the_words_may_be_those_of_a_text(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    add_tokenizer(model_dir)
-    text = tmp_path / "text.txt"
-    text.write_text("the state of the art " * 3, encoding="utf-8")
-    result = inspect_model_dir(model_dir, length=6, text=text)
-    found = result.inspection.correlations
-    assert found.word_ids.tolist() == [1, 2, 3, 1, 0, 1]
-    assert found.words == 15
-    assert result.numbers["words_of"] == str(text)
-    monkeypatch.setattr(saved, "WORDS", 7)
-    assert inspect_model_dir(model_dir, text=text).inspection.correlations.words == 7
-
-
-@pytest.mark.usefixtures("quick")
-def test_parts_are_scored_if_there_is_something_to_score_with(model_dir: Path, tmp_path: Path):
-    scores = iter([{"loss": 1.0, "tokens": 5}, {"loss": 2.0}, {"loss": float("nan")}, {"loss": 4.0}])
-    result = inspect_model_dir(model_dir, score=lambda: next(scores))
-    worth = json.loads((result.folder / "numbers.json").read_text(encoding="utf-8"))["worth"]
-    assert worth.pop("whole") == {"loss": 1.0, "tokens": 5}
-    assert worth == {"toeplitz": {"loss": 2.0}, "rest": {"loss": None}, "nothing": {"loss": 4.0}}
-    assert "what depends on distance alone" in (result.folder / "inspect.html").read_text(encoding="utf-8")
-    assert inspect_model_dir(model_dir).numbers["worth"] is None
-    with pytest.raises(BadInput, match=r"encoding 'learned' adds nothing content-free .* leave --data out"):
-        inspect_model_dir(save(tmp_path / "learned", "learned"), score=dict)
+def test_a_text_is_for_language_models(model_dir: Path):
+    with pytest.raises(BadInput, match="--text is for a causal language model"):
+        inspect_model_dir(model_dir, text="text.txt")
 
 
 def spoil(place: Path, **changes: object) -> None:
@@ -243,19 +219,19 @@ def test_a_length_that_does_not_fit_is_refused(model_dir: Path, length: int, sai
 
 
 def test_texts_that_cannot_be_read_are_refused(model_dir: Path, tmp_path: Path):
-    text = tmp_path / "text.txt"
+    config, text = WordOrderEncoderModel.from_pretrained(model_dir).config, tmp_path / "text.txt"
     with pytest.raises(BadInput, match=r"text.txt: cannot be read: no such file"):
-        inspect_model_dir(model_dir, text=text)
+        saved.first_tokens(model_dir, config, text, 9)
     text.write_bytes(b"caf\xe9")
     with pytest.raises(BadInput, match=r"text.txt: is not UTF-8 text"):
-        inspect_model_dir(model_dir, text=text)
+        saved.first_tokens(model_dir, config, text, 9)
     text.write_text("the state", encoding="utf-8")
     with pytest.raises(BadInput, match="holds no tokenizer"):
-        inspect_model_dir(model_dir, text=text)
+        saved.first_tokens(model_dir, config, text, 9)
     add_tokenizer(model_dir)
     text.write_text(" \n", encoding="utf-8")
     with pytest.raises(BadInput, match=r"text.txt: holds no words"):
-        inspect_model_dir(model_dir, text=text)
+        saved.first_tokens(model_dir, config, text, 9)
 
 
 @pytest.mark.parametrize("where", ["file", "file/below", "/proc/inspect"])

@@ -1,6 +1,5 @@
 """`wordorder inspect MODEL_DIR`: show what a trained model has learned about positions, as figures and numbers."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,10 +22,7 @@ def inspect(
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A text whose words the correlations are of; a language model reads it."),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Also score the model on this data with parts of its maps alone.")
+        typer.Option(metavar="FILE", help="The text that a language model reads."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the content of numbers.json.")] = False,
 ) -> None:
@@ -39,13 +35,11 @@ def inspect(
     A causal language model is watched while it reads --text: attention by distance, effective context length, and
     what the slots of a look-ahead memory keep as they age; --length is then its segments'.
     """
-    from wordorder.inference import evaluate_model_dir
     from wordorder.inspection import inspect_model_dir
     from wordorder.training.loop.progress import quiet_libraries
 
-    score = None if data is None else partial(evaluate_model_dir, model_dir, data)
     with quiet_libraries():
-        saved = inspect_model_dir(model_dir, output_dir, length=length, text=text, score=score)
+        saved = inspect_model_dir(model_dir, output_dir, length=length, text=text)
     if json:
         print_json({"folder": str(saved.folder), **saved.numbers})
         return

@@ -17,15 +17,10 @@ from wordorder.inspection.maps import DistanceProfile as DistanceProfile
 from wordorder.inspection.maps import ScoreMap as ScoreMap
 from wordorder.inspection.maps import ToeplitzShare as ToeplitzShare
 from wordorder.inspection.maps import distance_profile as distance_profile
-from wordorder.inspection.maps import keep_part as keep_part
 from wordorder.inspection.maps import low_rank_share as low_rank_share
 from wordorder.inspection.maps import position_correlation as position_correlation
 from wordorder.inspection.maps import score_maps as score_maps
 from wordorder.inspection.maps import toeplitz_share as toeplitz_share
-from wordorder.inspection.maps import worth_of_parts as worth_of_parts
 from wordorder.inspection.saved import SavedInspection as SavedInspection
 from wordorder.inspection.saved import default_folder as default_folder
 from wordorder.inspection.saved import inspect_model_dir as inspect_model_dir
-from wordorder.inspection.words import CorrelationTerm as CorrelationTerm
-from wordorder.inspection.words import WordPositionCorrelations as WordPositionCorrelations
-from wordorder.inspection.words import word_position_correlations as word_position_correlations

@@ -12,7 +12,6 @@ from torch import Tensor
 from wordorder.errors import MissingExtra
 from wordorder.inspection.findings import Inspection, MapFindings, floats
 from wordorder.inspection.language_model import TOLERANCE, LanguageModelInspection
-from wordorder.inspection.words import WordPositionCorrelations
 
 COLOURS = ("#0b6fb8", "#c8501b", "#24292e", "#0a8a6a", "#a8458f")
 """Colours of the maps, in the order of the maps."""
@@ -35,8 +34,6 @@ def draw(inspection: Inspection) -> dict[str, Drawing]:
         MissingExtra: matplotlib is not installed.
     """
     drawings: dict[str, Drawing] = {}
-    if inspection.correlations:
-        drawings["correlations.png"] = _correlations(inspection.correlations)
     for name, found in inspection.maps.items():
         drawings[f"map-{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')}.png"] = _map(name, found)
     if inspection.maps:
@@ -72,38 +69,11 @@ def png_of(figure: Any) -> bytes:
     return file.getvalue()
 
 
-def _correlations(found: WordPositionCorrelations) -> Drawing:
-    panels = {name: panel - panel.mean(-1, keepdim=True) for name, panel in found.panels.items()}
-    shape = (1, 2) if len(panels) == 2 else (2, 2)
-    figure = new_figure(3.5 * shape[1] + 0.9, 3.4 * shape[0])
-    grid, image = figure.subplots(*shape, squeeze=False), None
-    limit = _limit(panels.values())
-    for axes, (name, panel) in zip(grid.flat, panels.items(), strict=True):
-        image = axes.imshow(panel.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-        query, key = name.split("-")
-        axes.set(xlabel=f"Key {key}", ylabel=f"Query {query}")
-        axes.set_title(f"{query} to {key}: spread {found.terms[name].spread:.2g}", fontsize="medium")
-    figure.colorbar(image, ax=grid, label="Logits, each row's mean taken off", extend="both", shrink=0.8)
-    spreads = ", ".join(f"{name.replace('-', ' to ')} {found.terms[name].spread:.2g}" for name in panels)
-    there = (
-        "four terms" if len(panels) == 4 else "two terms: the mixed ones do not exist where positions meet at scores"
-    )
-    return Drawing(
-        png_of(figure),
-        "Words and positions in the first layer",
-        f"The {there}. A row is a query, a column a key; {len(found.word_ids)} words in the panels, mean over heads,"
-        " one colour scale. Each row's mean is taken off, since softmax cancels it. Spread: root mean square of that"
-        f" per head, over {found.words} words. All terms together explain {found.explained:.1%} of the variance of the"
-        " first layer's real scores, with one of the words at each position.",
-        f"Panels of correlations in the first layer; spreads in logits: {spreads}.",
-    )
-
-
 def _map(name: str, found: MapFindings) -> Drawing:
     values, skip = found.map.values_HNN, found.map.skip_first
     heads, length = values.shape[0], values.shape[-1]
     figure, grid = _grid_of_heads(heads, (2.5, 1.0), (2.65, 0.3))
-    limit, image = _limit([found.map.counted_HNN]), None
+    limit, image = colour_limit([found.map.counted_HNN]), None
     for head, axes in enumerate(grid.flat[:heads]):
         shown, ticks, labels = _with_strips(values[head]) if skip else (values[head], *_plain_ticks(length))
         image = axes.imshow(shown.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
@@ -132,7 +102,6 @@ _WHAT = {
     "absolute": "What the encoding adds to the scores from the two positions",
     "relative": "What the encoding adds to the scores from how far apart the two positions are",
     "sum": "What the encoding adds to the scores in all",
-    "position-position": "The product of position query and position key in the first layer, which is part of q.k",
 }
 
 
@@ -237,7 +206,7 @@ def _coloured(
         yield COLOURS[list(all_maps).index(name) % len(COLOURS)], name, found
 
 
-def _limit(tensors: Iterable[Tensor]) -> float:
+def colour_limit(tensors: Iterable[Tensor]) -> float:
     """Return a colour range that holds 99.5 % of the numbers; 1 where they are all 0."""
     largest = torch.cat([tensor.double().abs().flatten() for tensor in tensors]).sort().values
     return float(largest[int(0.995 * (len(largest) - 1))]) or 1.0

@@ -1,13 +1,13 @@
 """Findings of `wordorder inspect` on an encoder, typed, and as JSON can hold them."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import Tensor, nn
 
 from wordorder.durable import finite
+from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
 from wordorder.inspection.maps import (
     DistanceProfile,
@@ -17,10 +17,10 @@ from wordorder.inspection.maps import (
     first_module,
     layers_note,
     low_rank_share,
+    name_of,
     score_maps,
     toeplitz_share,
 )
-from wordorder.inspection.words import WordPositionCorrelations, no_correlations_because, word_position_correlations
 from wordorder.networks import Encoder, EncoderLayer
 
 SHORTEST, LONGEST = 4, 1024
@@ -57,16 +57,13 @@ class Inspection:
     Args:
         length: positions, N.
         head_dim: channels of a head.
-        maps: "absolute", "relative", "sum" as in `score_maps`; "position-position" where positions meet in the first
-            layer's q.k instead (learned, sinusoidal, untied sum).
-        correlations: of words and positions; None where there are none.
+        maps: "absolute", "relative", "sum" as in `score_maps`.
         notes: what is not there and why, one sentence each.
     """
 
     length: int
     head_dim: int
     maps: dict[str, MapFindings]
-    correlations: WordPositionCorrelations | None
     notes: tuple[str, ...]
 
     def answers(self) -> list[str]:
@@ -79,17 +76,16 @@ class Inspection:
         ]
 
 
-def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tensor | None = None) -> Inspection:
+def inspect_model(model: nn.Module, length: int) -> Inspection:
     """Measure what a trained encoder has learned about positions.
 
     Args:
         model: anything that contains an encoder of this package; only its weights are read, no text is run.
         length: positions, N.
-        words: token ids for the correlations; see `word_position_correlations`.
 
     Raises:
         BadInput: the model has no encoder of this package, or length is not in 4 .. 1024.
-        ValueError: length is beyond the model's table, or words are outside the vocabulary.
+        ValueError: length is beyond the model's table.
     """
     encoder = first_module(model, Encoder)
     if encoder is None:
@@ -98,22 +94,18 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
     layer = encoder.layers[0]
     assert isinstance(layer, EncoderLayer)
     head_dim = layer.attention.head_dim
-    maps, reason = score_maps(model, length), no_correlations_because(encoder)
+    maps = score_maps(model, length)
     broken = [name for name, own in maps.items() if not own.counted_HNN.isfinite().all()]
     if broken:
         raise BadInput(
             f"the model's maps hold NaN or infinity ({', '.join(broken)}): take a checkpoint that is not broken"
         )
-    correlations = None if reason else word_position_correlations(model, length, words=words)
-    if correlations and "word-position" in correlations.terms:
-        maps = {"position-position": correlations.position_position, **maps}
     found: dict[str, MapFindings] = {}
     for name, own in maps.items():
         values, skip = own.values_HNN, own.skip_first
         profile, share = distance_profile(values, skip_first=skip), toeplitz_share(values, skip_first=skip)
         found[name] = MapFindings(own, profile, share, low_rank_share(values, head_dim, skip_first=skip))
-    notes = (*layers_note(model), *_notes(found, correlations, reason))
-    return Inspection(length, head_dim, found, correlations, notes)
+    return Inspection(length, head_dim, found, (*layers_note(model), *_notes(found, encoder)))
 
 
 def check_range(length: int) -> None:
@@ -122,29 +114,15 @@ def check_range(length: int) -> None:
         raise BadInput(f"length must lie in {SHORTEST} .. {LONGEST}, the positions of a map, got {length}")
 
 
-def _notes(
-    maps: dict[str, MapFindings], correlations: WordPositionCorrelations | None, reason: str | None
-) -> list[str]:
+def _notes(maps: dict[str, MapFindings], encoder: Encoder) -> list[str]:
     if not maps:
-        return [f"There is nothing on scores to draw: {reason}."]
+        names = [name_of(part) for part in (*encoder.encoding.parts_of(0), encoder.embedding)]
+        encoding = "+".join(name for name in names if name in CATALOG)
+        return [f"There is nothing to draw: encoding {encoding!r} adds no number to the scores by positions alone."]
     notes: list[str] = []
-    if reason:
-        notes.append(f"No correlations of words and positions: {reason}.")
-    if correlations and "word-position" not in correlations.terms:
-        notes.append(
-            "The terms word-position and position-word do not exist in this model: positions are not added to words,"
-            " but meet at the scores."
-        )
-    elif correlations and len(maps) > 1:
-        notes.append("The position-position term is that of q.k; what the encoding adds to the scores has its own map.")
     relative = [name for name, found in maps.items() if found.by_distance_alone]
     if relative:
         notes.append(f"Depends on distance alone at this length, share 1: {', '.join(relative)}.")
-    if any(not found.by_distance_alone for name, found in maps.items() if name != "position-position"):
-        notes.append(
-            "How large a part is does not say what it is worth: --data (in Python, keep_part) scores the model with one"
-            " part alone."
-        )
     if any(found.map.skip_first for found in maps.values()):
         notes.append(
             "Profiles and shares leave out row and column 0, [CLS], where the reset puts numbers of its own; the maps"
@@ -155,28 +133,12 @@ def _notes(
 
 def numbers(inspection: Inspection) -> dict[str, Any]:
     """Return all numbers but the maps and panels themselves, for JSON: NaN is null."""
-    correlations = inspection.correlations
     resetting = [found.map for found in inspection.maps.values() if found.map.skip_first]
     found = {
         "length": inspection.length,
         "head_dim": inspection.head_dim,
         "notes": list(inspection.notes),
         "answers": inspection.answers(),
-        "correlations": correlations
-        and {
-            "words": correlations.words,
-            "explained": correlations.explained,
-            "panel_word_ids": floats(correlations.word_ids),
-            "terms": {
-                name: {
-                    "spread": term.spread,
-                    "spread_by_head": floats(term.spread_H),
-                    "mean_by_head": floats(term.mean_H),
-                    "std_by_head": floats(term.std_H),
-                }
-                for name, term in correlations.terms.items()
-            },
-        },
         "maps": {
             name: {
                 "cls_left_out": found.map.skip_first,

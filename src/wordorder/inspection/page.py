@@ -25,19 +25,12 @@ class Table:
 
 
 def tables(inspection: Inspection) -> list[Table]:
-    """Return the correlations as a table, if there are any, and the Toeplitz shares, if there is a map."""
-    found: list[Table] = []
-    if inspection.correlations:
-        terms = inspection.correlations.terms
-        heads = range(1, len(next(iter(terms.values())).spread_H) + 1)
-        rows = [(name, _number(term.spread), *map(_number, floats(term.spread_H))) for name, term in terms.items()]
-        title = f"Terms of the first layer's scores: spread in logits ({inspection.correlations.words} words)"
-        found.append(Table(title, ("query-key", "all heads", *(f"head {head}" for head in heads)), tuple(rows)))
-    if inspection.maps:
-        chance = next(iter(inspection.maps.values())).toeplitz.chance
-        title = f"How much depends on distance alone (random numbers: {_share(chance)})"
-        found.append(_from_columns(title, _share_columns(inspection)))
-    return found
+    """Return the Toeplitz shares as a table, if there is a map."""
+    if not inspection.maps:
+        return []
+    chance = next(iter(inspection.maps.values())).toeplitz.chance
+    title = f"How much depends on distance alone (random numbers: {_share(chance)})"
+    return [_from_columns(title, _share_columns(inspection))]
 
 
 def _share_columns(inspection: Inspection) -> list[tuple[str, ...]]:
@@ -88,16 +81,6 @@ def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
         ),
         _from_columns("What each layer attends to", columns),
     ]
-
-
-def worth_table(worth: Mapping[str, Mapping[str, object]] | None) -> list[Table]:
-    """Return the scores of the model with each part of its maps alone, as a table; none where nothing was scored."""
-    if worth is None:
-        return []
-    names = [name for name, value in worth["whole"].items() if isinstance(value, float)]
-    kept = {"whole": "all", "toeplitz": "what depends on distance alone", "rest": "the rest", "nothing": "neither"}
-    rows = [(kept[part], *(_number(scores.get(name), ".4g") for name in names)) for part, scores in worth.items()]
-    return [Table("What the parts are worth: the model's scores with a part alone", ("kept", *names), tuple(rows))]
 
 
 def page(

@@ -5,14 +5,14 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from wordorder.durable import check_writable, finite, write_files
+from wordorder.durable import check_writable, write_files
 from wordorder.errors import BadInput, RunFailed
 from wordorder.inspection.figures import Drawing, draw, draw_reading
 from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers
@@ -21,12 +21,8 @@ from wordorder.inspection.language_model import (
     inspect_language_model,
     language_model_numbers,
 )
-from wordorder.inspection.maps import score_maps, worth_of_parts
-from wordorder.inspection.page import Table, page, reading_tables, tables, worth_table
-from wordorder.inspection.words import WORDS
+from wordorder.inspection.page import Table, page, reading_tables, tables
 from wordorder.limits import read_json
-
-Score = Callable[[], Mapping[str, object]]
 
 LENGTH = 512
 """Default number of positions, unless the model takes fewer."""
@@ -66,12 +62,11 @@ def inspect_model_dir(
     *,
     length: int | None = None,
     text: str | Path | None = None,
-    score: Score | None = None,
 ) -> SavedInspection:
     """Measure what a saved encoder has learned about positions, or watch a saved language model read a text.
 
     Writes numbers.json (every number, the model and the versions), and where there is something to draw the figures
-    (PNG), maps.safetensors (maps and panels, float32; of a language model reading.safetensors, attention by distance
+    (PNG), maps.safetensors (maps, float32; of a language model reading.safetensors, attention by distance
     and alpha by age of each head) and inspect.html (all of it on one page). Each file is written under a temporary name
     and renamed; figures of an earlier inspection that this one has not are removed.
 
@@ -82,15 +77,12 @@ def inspect_model_dir(
         length: positions to look at, 4 .. 1024; default: as many as the model takes, but no more than 512. Of a
             language model: tokens of a segment, or of a window where there is no memory; default: see
             `inspect_language_model`.
-        text: a UTF-8 file whose first 1024 tokens are the words of the correlations, the first of them in the panels;
-            default: words drawn from the vocabulary. A language model reads the first 8192 tokens; there is no default.
-        score: scores the saved model, for what the parts of its maps are worth; see `worth_of_parts`. It is called four
-            times.
+        text: a UTF-8 file; a language model reads its first 8192 tokens, an encoder none.
 
     Raises:
         BadInput: there is no such model or it is of another type, damaged or pickled; the length is out of range; the
-            text cannot be read, or is missing or too short for a language model; the folder cannot be written; or
-            ``score`` is given for a model that adds nothing content-free to its scores, or for a language model.
+            text cannot be read, or is missing or too short for a language model, or is given for an encoder; or the
+            folder cannot be written.
         MissingExtra: matplotlib or jinja2 is not installed.
         RunFailed: the files cannot be written (a full disk).
     """
@@ -106,7 +98,7 @@ def inspect_model_dir(
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
     config = load_config(kind.config_class, source)
     inspect = _watch_language_model if config.model_type == LANGUAGE_MODEL else _look_at_encoder
-    found = inspect(source, kind, config, length, text, score)
+    found = inspect(source, kind, config, length, text)
     facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
     versions = _versions()
     contents = {name: drawing.png for name, drawing in found.drawings.items()}
@@ -147,50 +139,34 @@ class _Found:
     tensors_name: str
 
 
-def _look_at_encoder(
-    source: Path, kind: Any, config: Any, length: int | None, text: str | Path | None, score: Score | None
-) -> _Found:
+def _look_at_encoder(source: Path, kind: Any, config: Any, length: int | None, text: str | Path | None) -> _Found:
     from wordorder.models import check_positions
 
+    if text is not None:
+        raise BadInput(f"{source}: --text is for a causal language model; leave it out for an encoder")
     if length is None:
         length = min(int(config.max_position_embeddings), LENGTH)
     else:
         check_positions(config, length)  # first: it says what this model takes
         check_range(length)
-    words = None if text is None else first_tokens(source, config, text, WORDS)
-    model = load_saved(source, kind)
-    if score is not None and not score_maps(model, 1):
-        raise BadInput(
-            f"{source}: encoding {config.encoding!r} adds nothing content-free to the scores, so there are no"
-            " parts to score the model with; leave --data out"
-        )
-    inspection = inspect_model(model, length, words=words)
-    worth = None if score is None else worth_of_parts(score)
-    words_of = "vocabulary" if text is None else str(text)
-    tensors = {name: found.map.values_HNN for name, found in inspection.maps.items()}
-    if inspection.correlations:
-        tensors |= {f"panel {name}": panel for name, panel in inspection.correlations.panels.items()}
+    inspection = inspect_model(load_saved(source, kind), length)
     return _Found(
         inspection,
-        {"words_of": words_of, **numbers(inspection), "worth": finite(worth)},
+        numbers(inspection),
         draw(inspection),
-        tables(inspection) + worth_table(worth),
+        tables(inspection),
         {"positions": length},
-        tensors,
+        {name: found.map.values_HNN for name, found in inspection.maps.items()},
         MAPS,
     )
 
 
-def _watch_language_model(
-    source: Path, kind: Any, config: Any, length: int | None, text: str | Path | None, score: Score | None
-) -> _Found:
+def _watch_language_model(source: Path, kind: Any, config: Any, length: int | None, text: str | Path | None) -> _Found:
     if text is None:
         raise BadInput(
             f"{source}: holds a causal language model, which is watched while it reads a text, and no text is named;"
             " give --text FILE"
         )
-    if score is not None:
-        raise BadInput(f"{source}: --data scores an encoder with parts of its maps; leave it out for a language model")
     ids = first_tokens(source, config, text, TOKENS)
     model = load_saved(source, kind)
     # as in training: a text by itself begins with [CLS], running text in lanes with nothing

@@ -3,10 +3,16 @@ import torch
 from torch.testing import assert_close
 
 from wordorder import BadInput, Encoder
-from wordorder.inspection import word_position_correlations
-from wordorder.inspection.words import WORDS, first_layer, real_scores
 from wordorder.models import build_config, build_model
 from wordorder.ops import Contiguous
+from wordorder.papers.tupe import figure_2
+from wordorder.papers.tupe.figure_2 import (
+    WORDS,
+    draw_correlations,
+    first_layer,
+    real_scores,
+    word_position_correlations,
+)
 
 FOUR = ["word-word", "word-position", "position-word", "position-position"]
 TWO = ["word-word", "position-position"]
@@ -107,7 +113,7 @@ def test_the_summands_follow_the_norms_word_by_word_and_position_by_position(blo
 def test_words_in_chunks_are_the_same_words(monkeypatch):
     model, ids = encoder(), torch.arange(V)
     whole = first_layer(model, ids, N)
-    monkeypatch.setattr("wordorder.inspection.words._NUMBERS", 4 * N * 24)
+    monkeypatch.setattr("wordorder.papers.tupe.figure_2._NUMBERS", 4 * N * 24)
     parts = first_layer(model, ids, N)
     for name in ("word", "position", "constant"):
         assert_close(whole.query.summand(name), parts.query.summand(name), rtol=0, atol=1e-5)
@@ -243,3 +249,17 @@ def test_a_model_of_something_else_is_refused():
 def test_lengths_and_words_out_of_range_are_refused(length, words, said):
     with pytest.raises(ValueError, match=said):
         word_position_correlations(encoder(), length, words=words)
+
+
+@pytest.mark.parametrize(("encoding", "count"), [("learned", 4), ("tupe-r", 2)])
+def test_panels_are_drawn_without_row_means_on_one_scale(encoding, count, monkeypatch):
+    figures = []
+    monkeypatch.setattr(figure_2, "png_of", lambda figure: (figures.append(figure), b"")[1])
+    correlations = word_position_correlations(encoder(encoding), 12)
+    drawing = draw_correlations(correlations)
+    assert min(len(drawing.title), len(drawing.caption), len(drawing.alt)) > 5
+    panels = [axes.images[0] for axes in figures[0].axes if axes.images and axes.get_label() != "<colorbar>"]
+    assert len(panels) == count
+    for image, panel in zip(panels, correlations.panels.values(), strict=True):
+        assert_close(torch.tensor(image.get_array().data), panel - panel.mean(-1, keepdim=True))
+    assert len({image.get_clim() for image in panels}) == 1

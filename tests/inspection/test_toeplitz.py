@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.ops.toeplitz import toeplitz_split
+from wordorder.inspection.toeplitz import toeplitz_split
 
 
 def toeplitz_from_definition(table_W, size):

@@ -3,9 +3,10 @@ import torch
 from torch.testing import assert_close
 
 from wordorder import Encoder
-from wordorder.inspection import keep_part, toeplitz_share, worth_of_parts
+from wordorder.inspection import toeplitz_share
 from wordorder.models import build_config, build_model
 from wordorder.ops import Contiguous
+from wordorder.papers.tupe.parts import keep_part, worth_of_parts
 
 N = 9
 

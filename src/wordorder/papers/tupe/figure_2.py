@@ -20,6 +20,7 @@ from wordorder.encodings import (
     Sinusoidal,
 )
 from wordorder.errors import BadInput
+from wordorder.inspection.figures import Drawing, colour_limit, new_figure, png_of
 from wordorder.inspection.maps import ScoreMap, first_module, name_of, score_maps
 from wordorder.networks import Encoder, EncoderLayer
 from wordorder.ops import Contiguous
@@ -76,7 +77,39 @@ class WordPositionCorrelations:
     explained: float
 
 
-def no_correlations_because(encoder: Encoder) -> str | None:
+def draw_correlations(correlations: WordPositionCorrelations) -> Drawing:
+    """Draw the terms as Fig. 2 does, without each row's mean and on one colour scale.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    panels = {name: panel - panel.mean(-1, keepdim=True) for name, panel in correlations.panels.items()}
+    shape = (1, 2) if len(panels) == 2 else (2, 2)
+    figure = new_figure(3.5 * shape[1] + 0.9, 3.4 * shape[0])
+    grid, image = figure.subplots(*shape, squeeze=False), None
+    limit = colour_limit(panels.values())
+    for axes, (name, panel) in zip(grid.flat, panels.items(), strict=True):
+        image = axes.imshow(panel.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+        query, key = name.split("-")
+        axes.set(xlabel=f"Key {key}", ylabel=f"Query {query}")
+        axes.set_title(f"{query} to {key}: spread {correlations.terms[name].spread:.2g}", fontsize="medium")
+    figure.colorbar(image, ax=grid, label="Logits, each row's mean taken off", extend="both", shrink=0.8)
+    spreads = ", ".join(f"{name.replace('-', ' to ')} {correlations.terms[name].spread:.2g}" for name in panels)
+    terms = (
+        "four terms" if len(panels) == 4 else "two terms: the mixed ones do not exist where positions meet at scores"
+    )
+    return Drawing(
+        png_of(figure),
+        "Words and positions in the first layer",
+        f"The {terms}. A row is a query, a column a key; {len(correlations.word_ids)} words in the panels, mean over"
+        " heads, one colour scale. Each row's mean is taken off, since softmax cancels it. Spread: root mean square"
+        f" of that per head, over {correlations.words} words. All terms together explain {correlations.explained:.1%}"
+        " of the variance of the first layer's real scores, with one of the words at each position.",
+        f"Panels of correlations in the first layer; spreads in logits: {spreads}.",
+    )
+
+
+def _no_correlations_because(encoder: Encoder) -> str | None:
     """Return the reason why an encoder's scores are no sum of terms of words and of positions; None where they are."""
     if isinstance(encoder.embedding, ReplacesEmbedding):
         return "words and positions meet in the products that the embeddings are, so there is no sum to take apart"
@@ -123,7 +156,7 @@ def word_position_correlations(
         ValueError: length is not positive or beyond the model's table, or words are empty or outside the vocabulary.
     """
     encoder = first_module(model, Encoder)
-    reason = "it has no encoder of this package" if encoder is None else no_correlations_because(encoder)
+    reason = "it has no encoder of this package" if encoder is None else _no_correlations_because(encoder)
     if encoder is None or reason:
         raise BadInput(f"the model has no correlations of words and positions: {reason}")
     with torch.no_grad():
