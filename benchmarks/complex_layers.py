@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from wordorder.attention import AttentionSizes, plan_attention
 from wordorder.encodings import PositionTerms
 from wordorder.networks import EncoderLayer, TransformerOptions
-from wordorder.networks.complex_valued import ComplexLSTM, ComplexOptions
+from wordorder.networks.complex_valued import ComplexOptions
 from wordorder.ops.complex import linear, split, stacked_linear
+from wordorder.papers.complex_order import ComplexLSTM
 
 BATCH = 8
 TOKENS, WIDTH, HEADS = 128, 512, 8

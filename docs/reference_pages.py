@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
-MARKER = re.compile(r"^<!-- public: ([a-z.]+) -->$", flags=re.MULTILINE)
+MARKER = re.compile(r"^<!-- public: ([a-z_.]+) -->$", flags=re.MULTILINE)
 
 
 def exported(package: str) -> dict[str, Any]:

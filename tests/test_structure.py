@@ -22,7 +22,7 @@ from tools.house import (
 from wordorder.memory import LookAheadMemory, SegmentRecurrence
 
 SRC = Path(wordorder.__file__).parent
-CORE = ("ops", "encodings", "attention", "memory", "networks", "models")
+CORE = ("ops", "encodings", "attention", "memory", "networks", "models", "papers")
 
 LEAVES = {
     "attention/choice.py": "a table of backends",

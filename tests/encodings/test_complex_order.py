@@ -173,27 +173,17 @@ def test_frequencies_start_as_documented():
     assert abs(per_word.log10().mean() + 2) < 0.1  # evenly spread over the exponents -4 .. 0
 
 
-def test_the_reference_code_s_choices_by_name():
-    pairs = 10_000 ** (-2 * torch.tensor([0, 0, 1, 1, 2, 2]).double() / D)
-    for options in ({"variant": "reference-code"}, {"frequency_init": "reference-tc"}):
-        frequency = ComplexOrderEmbedding(V, D, **options).double().frequency
-        assert (frequency[0] == 0).all()
-        assert_close(frequency[1:], pairs.expand(V - 1, D), rtol=1e-6, atol=0)
-    tf = build(frequency_init="reference-tf").frequency
-    steps = 10_000 ** (-2 * torch.arange(D).double() / D)
-    assert_close(tf, torch.arange(V).double()[:, None] * steps, rtol=1e-6, atol=0)
-    assert 0.01 < ComplexOrderEmbedding(999, D, frequency_init="reference-lm").frequency.std() < 0.03
+def test_frequencies_may_be_normal_or_frozen():
     assert 0.9 < ComplexOrderEmbedding(999, D, frequency_init="normal").frequency.std() < 1.1
     frozen = ComplexOrderEmbedding(V, D, frequency_trainable=False)
     assert not frozen.frequency.requires_grad
     assert frozen.amplitude.requires_grad
 
 
-def test_the_reference_code_keeps_its_own_amplitudes_in_a_network():
-    for variant, std in (("paper", 0.02), ("reference-code", 1.0)):
-        embedding = ComplexOrderEmbedding(999, 64, variant=variant)
-        initialise(embedding, seed=3, std=0.02)
-        assert abs(embedding.amplitude.std().item() / std - 1) < 0.1
+def test_amplitudes_start_as_the_network_s_weights_do():
+    embedding = ComplexOrderEmbedding(999, 64)
+    initialise(embedding, seed=3, std=0.02)
+    assert abs(embedding.amplitude.std().item() / 0.02 - 1) < 0.1
 
 
 def test_parameters_are_drawn_by_name_from_the_seed():
@@ -233,15 +223,12 @@ def test_phases_are_read_wrapped():
     assert build().wrapped_phase() is None
 
 
-def test_vanilla_has_no_position_and_the_reference_code_s_has():
+def test_vanilla_has_no_position():
     vanilla, ids = ComplexVanillaEmbedding(V, D).double(), torch.randint(V, (2, 5))
     g = complex_of(vanilla, ids, torch.arange(5))
     assert_close(g, vanilla.amplitude[ids] * torch.exp(1j * vanilla.phase[ids]))
     assert_close(complex_of(vanilla, ids, torch.arange(5) + 9), g, rtol=0, atol=0)
     assert set(dict(vanilla.named_parameters())) == {"amplitude", "phase"}
-    coded = ComplexVanillaEmbedding(V, D, variant="reference-code").double()
-    turned = coded.amplitude[ids] * torch.exp(1j * coded.frequency[ids] * torch.arange(5).double()[:, None])
-    assert_close(complex_of(coded, ids, torch.arange(5)), turned)
 
 
 def test_choices_that_lose_the_words_warn():
@@ -359,19 +346,13 @@ def test_as_real_maps_the_pair():
         (lambda: ComplexOrderEmbedding(V, D, amplitude="words"), "amplitude must be one of full.*'words'"),
         (lambda: ComplexOrderEmbedding(V, D, phase="words"), "phase must be one of full.*'words'"),
         (lambda: ComplexOrderEmbedding(V, D, damping="strong"), "damping must be one of none, learned, got 'strong'"),
-        (lambda: ComplexOrderEmbedding(V, D, variant="code"), "variant must be one of paper, reference-code"),
         (lambda: ComplexOrderEmbedding(V, D, frequency_init="flat"), "frequency_init must be one of geometric"),
         (
             lambda: ComplexOrderEmbedding(V, D, frequency="dimension-sharing", frequency_init="geometric"),
             "'geometric' gives every channel.*'log-uniform'",
         ),
-        (
-            lambda: ComplexOrderEmbedding(V, D, frequency="word-sharing", frequency_init="reference-tf"),
-            "depends on the word",
-        ),
         (lambda: ComplexOrderEmbedding(V, D, padding_idx=V), r"padding_idx must lie in 0 .. 10, got 11"),
         (lambda: ComplexVanillaEmbedding(V, D, phase="words"), "phase must be one of full"),
-        (lambda: ComplexVanillaEmbedding(V, D, variant="code"), "variant must be one of"),
         (lambda: ComplexOrder(D, vocabulary=V, as_real="modulus"), "as_real must be one of concat.*'modulus'"),
         (lambda: ComplexOrder(5, vocabulary=V, as_real="pair"), "even width, got 5"),
         (lambda: build()(torch.tensor([[V]]), torch.arange(1)), "0 .. 10, got 11 .. 11"),

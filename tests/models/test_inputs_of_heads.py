@@ -12,6 +12,7 @@ from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
 from wordorder.models.layout import cached_layout, layout_of
 from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.papers import complex_order
 
 SIZES = {
     "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -22,7 +23,8 @@ COLUMNS = {
     "decoder_position_ids", "decoder_sequence_ids",
 }  # fmt: skip
 """Arguments that a dataset may have as columns."""
-HEADS = [kind for name, kind in vars(models).items() if name.startswith("WordOrder") and "For" in name]
+NAMES = vars(models) | vars(complex_order)
+HEADS = [kind for name, kind in NAMES.items() if name.startswith("WordOrder") and "For" in name]
 
 
 def parameters(kind: type) -> set[str]:

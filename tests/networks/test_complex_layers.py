@@ -1,10 +1,10 @@
 import pytest
 import torch
+from complex_cases import DTYPES, agree, bias_of, exact, filled, pair, weight_of
 from torch.testing import assert_close
 
 from wordorder.networks import initialise
 from wordorder.networks.complex_valued import (
-    ComplexConvolution,
     ComplexFeedForward,
     ComplexLayerNorm,
     ComplexLinear,
@@ -12,47 +12,7 @@ from wordorder.networks.complex_valued import (
     ModReLU,
     PhaseDropout,
 )
-from wordorder.ops.complex import split, stack
-
-DTYPES = {torch.float64: 1e-12, torch.float32: 2e-6}
-
-
-def pair(*shape, dtype=torch.float64):
-    return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(2))
-
-
-def exact(z):
-    return torch.complex(z[0].double(), z[1].double())
-
-
-def filled(layer, dtype=torch.float64):
-    """The layer with every parameter drawn anew, biases and norms included."""
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter, 0.2, 0.5)
-    return layer.to(dtype)
-
-
-def agree(layer, z, paper, dtype):
-    """Pair and stacked tensor give what the complex128 formula gives, with every gradient."""
-    leaves = [*z, *layer.parameters()]
-    upstream = torch.randn_like(paper.real), torch.randn_like(paper.real)
-    expected = torch.autograd.grad([paper.real, paper.imag], leaves, upstream)
-    for ours in (layer(z), split(layer(stack(z)))):
-        found = torch.autograd.grad(ours, leaves, [u.to(dtype) for u in upstream])
-        for a, b in zip((*ours, *found), (paper.real, paper.imag, *expected), strict=True):
-            assert a.dtype == dtype
-            assert_close(a.double(), b.double(), rtol=0, atol=DTYPES[dtype] * max(1.0, b.abs().max().item()))
-
-
-def weight_of(layer):
-    imag = torch.zeros_like(layer.weight_real) if layer.weight_imag is None else layer.weight_imag
-    return exact((layer.weight_real, imag))
-
-
-def bias_of(layer):
-    if layer.bias is not None:
-        return (1 + 1j) * layer.bias.double()
-    return 0 if layer.bias_real is None else exact((layer.bias_real, layer.bias_imag))
+from wordorder.ops.complex import split
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -73,30 +33,6 @@ def test_sharing_halves_the_weights_and_keeps_the_size_of_outputs():
             exact((layer.weight_real, layer.weight_imag if layer is full else 0 * layer.weight_real)).abs().pow(2)
         )
         assert variance.mean().item() == pytest.approx(0.02**2, rel=0.05)
-
-
-def convolved(layer, z):
-    weight, z = weight_of(layer), exact(z)
-    windows = [z[:, t : t + layer.size] for t in range(z.shape[1] - layer.size + 1)]
-    return torch.stack([torch.einsum("bkc,fck->bf", window, weight) for window in windows], dim=1) + bias_of(layer)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize(("length", "inputs", "filters"), [(7, 5, 4), (3, 5, 4), (63, 22, 64)])
-def test_convolution(length, inputs, filters, shared, dtype):
-    layer = filled(ComplexConvolution(inputs, filters, size=3, shared=shared), dtype)
-    z = pair(2, length, inputs, dtype=dtype)
-    agree(layer, z, convolved(layer, z), dtype)
-
-
-def test_initial_filters():
-    ours = ComplexConvolution(300, 128, size=4)
-    assert weight_of(ours).abs().pow(2).mean().item() == pytest.approx(2 / 1200, rel=0.01)
-    shared = ComplexConvolution(300, 128, size=4, shared=True)
-    assert weight_of(shared).abs().pow(2).mean().item() == pytest.approx(2 / 1200, rel=0.02)
-    with pytest.raises(ValueError, match="a filter sees 4 tokens, got a text of 3"):
-        ours(pair(1, 3, 300))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -167,9 +103,7 @@ def test_dropout_takes_both_parts_and_keeps_the_phase():
         PhaseDropout(1.5)
 
 
-@pytest.mark.parametrize(
-    "layer", [ComplexLinear(4, 2), ComplexConvolution(4, 2, size=1), ModReLU(4), PhaseDropout(0.1)]
-)
+@pytest.mark.parametrize("layer", [ComplexLinear(4, 2), ModReLU(4), PhaseDropout(0.1)])
 def test_complex_tensors_are_refused_with_the_remedy(layer):
     z = torch.randn(2, 3, 4, dtype=torch.complex64)
     for wrong in (z, (z, z)):

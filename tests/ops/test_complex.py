@@ -3,7 +3,6 @@ import torch
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from wordorder.networks.text.reference_code import unconjugated_modulus_scores
 from wordorder.ops import complex as cx
 
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-6}
@@ -143,28 +142,16 @@ def test_the_chosen_form_under_autocast_and_function_transforms():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scores_match_complex128(dtype):
     q, k = parts(2, 3, 5, 4, dtype=dtype), parts(2, 3, 7, 4, dtype=dtype)
-
-    def product(conjugate):
-        keys = exact(k).conj() if conjugate else exact(k)
-        return exact(q) @ keys.transpose(-1, -2)
-
-    leaves = [*q, *k]
-    agree(cx.modulus_scores(q, k), product(True).abs(), leaves, dtype)
-    agree(unconjugated_modulus_scores(q, k), product(False).abs(), leaves, dtype)
+    agree(cx.modulus_scores(q, k), (exact(q) @ exact(k).conj().transpose(-1, -2)).abs(), [*q, *k], dtype)
 
 
-def test_conjugated_scores_know_distance_and_the_others_the_sum():
+def test_scores_know_distance():
     def wave(positions):
         angle = positions[:, None] * torch.tensor([1.0, 0.3, 0.02], dtype=torch.float64)
         return angle.cos(), angle.sin()
 
     here, there = torch.arange(5.0, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64) + 40
     assert_close(cx.modulus_scores(wave(here), wave(here)), cx.modulus_scores(wave(there), wave(there)))
-    assert_close(
-        unconjugated_modulus_scores(wave(here), wave(there)), unconjugated_modulus_scores(wave(there), wave(here))
-    )
-    moved = unconjugated_modulus_scores(wave(there), wave(there))
-    assert not torch.allclose(unconjugated_modulus_scores(wave(here), wave(here)), moved, atol=0.1)
 
 
 def test_gradients_of_scores_at_exact_zero_are_finite():
@@ -172,10 +159,9 @@ def test_gradients_of_scores_at_exact_zero_are_finite():
     with torch.no_grad():
         for part in (*q, *k):
             part[0, 1] = 0
-    for scores in (cx.modulus_scores, unconjugated_modulus_scores):
-        grads = torch.autograd.grad(scores(q, k).sum(), [*q, *k])
-        assert all(grad.isfinite().all() for grad in grads)
-        assert all((grad[0, 1] == 0).all() for grad in grads)
+    grads = torch.autograd.grad(cx.modulus_scores(q, k).sum(), [*q, *k])
+    assert all(grad.isfinite().all() for grad in grads)
+    assert all((grad[0, 1] == 0).all() for grad in grads)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import wordorder
 from wordorder.data import DataConfig
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.models.factory import CONFIGS, HEADS
+from wordorder.models.factory import HEADS, NETWORK_TASKS
 from wordorder.tasks import TASKS, TaskOption, check_data, model_class, tasks_of
 
 GIVEN = {
@@ -62,7 +62,7 @@ def test_a_task_knows_its_own_saved_models_and_no_other_does(name, task):
     problem = {"number": "regression", "class": "single_label_classification"}.get(task.labels or "")
     config = {"architectures": [f"WordOrder{task.head}"], "problem_type": problem}
     assert [other.name for other in TASKS.values() if other.fits(config)] == [name]
-    networks = [network for network in CONFIGS if name in tasks_of(network)]
+    networks = [network for network in NETWORK_TASKS if name in tasks_of(network)]
     assert networks
     assert all(model_class(network, name).__name__.endswith(task.head) for network in networks)
     assert HEADS.get(name, task.head) == task.head

@@ -7,7 +7,6 @@ from wordorder.encodings.wave_embedding import (
     AsReal,
     FrequencyInit,
     Sharing,
-    Variant,
     WaveEmbedding,
     WavesAsReal,
     complex_channels,
@@ -35,10 +34,7 @@ class ComplexOrderEmbedding(WaveEmbedding):
     Positions before 0 are not damped: the wave would grow without bound there.
 
     Differs from the paper: without phases by default, which its ablation found to hurt (Table 4, .785 against .813), as
-    its reference code does. ``variant="reference-code"`` starts as the torch text-classification code does: amplitudes
-    from N(0, 1), ``frequency_init="reference-tc"``. That code also reads positions backwards, L - 1 .. 0 over a padded
-    text, and never masks: pass such positions, and no padding_idx, to get its numbers. It keeps row 0 of the embedding
-    at 0, which the variant trains like any other; ``padding_idx=0`` keeps it at 0.
+    its reference code does, which `wordorder.papers.complex_order` repeats.
 
     >>> import torch, wordorder
     >>> embedding = wordorder.ComplexOrderEmbedding(1000, 64)
@@ -55,9 +51,8 @@ class ComplexOrderEmbedding(WaveEmbedding):
         phase: initial phases: False, True ("full"), or how they are shared.
         padding_idx: token id that is exactly 0 at every position, whatever is shared, and sends no gradient.
         damping: "none", or "learned": a rate of decay per token, shared as frequencies are, from 1e-4 at first.
-        variant: "paper" or "reference-code".
         frequency_init: initial frequencies (`initial_frequencies`); default "geometric", with dimension-sharing
-            "log-uniform", in the reference code's variant "reference-tc".
+            "log-uniform".
         frequency_trainable: False freezes them (the reference's translation code).
         sparse: gradients of tables with V rows are sparse, for `torch.optim.SparseAdam`; tables shared by all words
             keep dense ones, which another optimizer has to take.
@@ -80,31 +75,27 @@ class ComplexOrderEmbedding(WaveEmbedding):
         phase: bool | Sharing = False,
         padding_idx: int | None = None,
         damping: Damping = "none",
-        variant: Variant = "paper",
         frequency_init: FrequencyInit | None = None,
         frequency_trainable: bool = True,
         sparse: bool = False,
     ) -> None:
         check_choice("damping", damping, Damping)
-        check_choice("variant", variant, Variant)
         tables: dict[str, Sharing] = {"amplitude": amplitude, "frequency": frequency}
         if phase is not False:
             tables["phase"] = "full" if phase is True else phase
         if damping == "learned":
             tables["decay"] = frequency
-        by_channel: FrequencyInit = "reference-tc" if variant == "reference-code" else "geometric"
-        start = frequency_init or ("log-uniform" if frequency == "dimension-sharing" else by_channel)
+        start = frequency_init or ("log-uniform" if frequency == "dimension-sharing" else "geometric")
         super().__init__(
             vocabulary,
             width,
             tables=tables,
             frequency_init=start,
             frequency_trainable=frequency_trainable,
-            amplitude_std=1.0 if variant == "reference-code" else None,
             padding_idx=padding_idx,
             sparse=sparse,
         )
-        alike = frequency == "word-sharing" or (not frequency_trainable and start in ("geometric", "reference-tc"))
+        alike = frequency == "word-sharing" or (not frequency_trainable and start == "geometric")
         if amplitude == "word-sharing" and alike and tables.get("phase", "word-sharing") == "word-sharing":
             warn_of_lost_words("amplitude and frequency")
 
@@ -142,7 +133,6 @@ class ComplexOrder(WavesAsReal):
         amplitude: Sharing = "full",
         phase: bool | Sharing = False,
         damping: Damping = "none",
-        variant: Variant = "paper",
         frequency_init: FrequencyInit | None = None,
         frequency_trainable: bool = True,
         as_real: AsReal = "concat",
@@ -155,7 +145,6 @@ class ComplexOrder(WavesAsReal):
             phase=phase,
             padding_idx=padding_idx,
             damping=damping,
-            variant=variant,
             frequency_init=frequency_init,
             frequency_trainable=frequency_trainable,
         )

@@ -4,7 +4,6 @@ from wordorder.encodings.places import check_choice
 from wordorder.encodings.wave_embedding import (
     AsReal,
     Sharing,
-    Variant,
     WaveEmbedding,
     WavesAsReal,
     complex_channels,
@@ -19,20 +18,16 @@ class ComplexVanillaEmbedding(WaveEmbedding):
 
         g_jd = r_jd exp(i theta_jd)
 
-    ``variant="reference-code"``: the torch text-classification code draws theta from N(0, 1) and multiplies it by the
-    position after all, so that its "vanilla" is complex-order with random frequencies.
-
     Args:
         vocabulary: number of token ids, V; positive.
         width: complex channels, D; positive.
         amplitude: "full" (V, D), "word-sharing" (1, D) or "dimension-sharing" (V, 1).
         phase: "full", "word-sharing" or "dimension-sharing"; drawn uniformly from (-pi, pi].
         padding_idx: token id that is exactly 0 and sends no gradient.
-        variant: "paper" or "reference-code".
         sparse: gradients of tables with V rows are sparse, for `torch.optim.SparseAdam`.
 
     Shape:
-        token ids (B, T), positions (T,), (1, T) or (B, T), which change nothing (variant "paper") -> real and imag,
+        token ids (B, T), positions (T,), (1, T) or (B, T), which change nothing -> real and imag,
         (B, T, D) each.
 
     Raises:
@@ -47,18 +42,13 @@ class ComplexVanillaEmbedding(WaveEmbedding):
         amplitude: Sharing = "full",
         phase: Sharing = "full",
         padding_idx: int | None = None,
-        variant: Variant = "paper",
         sparse: bool = False,
     ) -> None:
-        check_choice("variant", variant, Variant)
         check_choice("phase", phase, Sharing)
-        turned = variant == "reference-code"
         super().__init__(
             vocabulary,
             width,
-            tables={"amplitude": amplitude, ("frequency" if turned else "phase"): phase},
-            frequency_init="normal" if turned else None,
-            amplitude_std=1.0 if turned else None,
+            tables={"amplitude": amplitude, "phase": phase},
             padding_idx=padding_idx,
             sparse=sparse,
         )
@@ -91,7 +81,6 @@ class ComplexVanilla(WavesAsReal):
         padding_idx: int | None = None,
         amplitude: Sharing = "full",
         phase: Sharing = "full",
-        variant: Variant = "paper",
         as_real: AsReal = "concat",
     ) -> None:
         waves = ComplexVanillaEmbedding(
@@ -100,6 +89,5 @@ class ComplexVanilla(WavesAsReal):
             amplitude=amplitude,
             phase=phase,
             padding_idx=padding_idx,
-            variant=variant,
         )
         super().__init__(waves, width, as_real)

@@ -1,23 +1,20 @@
-"""The base of complex embeddings: tables, initial values, resizing, pre-trained word vectors, and real networks."""
+"""The base of complex embeddings: tables, initial values, resizing, and real networks."""
 
 import math
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import Generators, ReplacesEmbedding, check_choice, check_positive
-from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.ops import Contiguous, PositionsLike, as_positions, check_positions_fit
-from wordorder.ops.token_ids import check_token_ids
+from wordorder.ops.tokens import check_token_ids
 from wordorder.ops.waves import WaveTables, waves, wrap_phase
 
 Sharing = Literal["full", "word-sharing", "dimension-sharing"]
-Variant = Literal["paper", "reference-code"]
-FrequencyInit = Literal["geometric", "log-uniform", "normal", "reference-tc", "reference-tf", "reference-lm"]
+FrequencyInit = Literal["geometric", "log-uniform", "normal"]
 AsReal = Literal["concat", "real-part", "pair"]
 
 SLOWEST = 1e-4
@@ -36,14 +33,11 @@ def _table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tu
 def _check_frequency_init(name: str, shape: tuple[int, int], width: int) -> None:
     """Refuse an initialisation that is unknown, or that does not fit the shape of the table."""
     check_choice("frequency_init", name, FrequencyInit)
-    by_channel = name in ("geometric", "reference-tc", "reference-tf")
-    if by_channel and shape[1] == 1 < width:
+    if name == "geometric" and shape[1] == 1 < width:
         raise ValueError(
-            f"frequency_init={name!r} gives every channel a frequency of its own, but frequency='dimension-sharing' has"
-            " one per word; take 'log-uniform' (the default there) or 'normal'"
+            "frequency_init='geometric' gives every channel a frequency of its own, but frequency='dimension-sharing'"
+            " has one per word; take 'log-uniform' (the default there) or 'normal'"
         )
-    if name == "reference-tf" and shape[0] == 1:
-        raise ValueError("frequency_init='reference-tf' depends on the word; frequency='word-sharing' has no words")
 
 
 def initial_frequencies(name: FrequencyInit, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
@@ -55,34 +49,21 @@ def initial_frequencies(name: FrequencyInit, shape: tuple[int, ...], generator: 
     words, not channels, must cover it. Larger frequencies would only repeat: positions are whole numbers, so w and
     w + 2 pi are the same wave.
 
-    From the reference code: ``reference-tc`` (text classification; translation, which froze it): ``10000 ** (-2
-    floor(d / 2) / D)``, and row 0 zero. ``reference-tf``: the word's index times ``10000 ** (-2 d / D)``: up to V
-    radians per token, arbitrary in the index. ``reference-lm``: N(0, 0.02), which overwrote its table. ``normal``:
-    N(0, 1), the listing in the paper's appendix C.
+    ``normal``: N(0, 1), the listing in the paper's appendix C.
     """
-    words, channels = shape
     if name == "log-uniform":
         drawn = torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu")
         return torch.exp(math.log(SLOWEST) * drawn)
-    if name in ("normal", "reference-lm"):
-        drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
-        return drawn.mul_(1.0 if name == "normal" else 0.02)
-    d = torch.arange(channels, dtype=torch.float64, device="cpu")
-    if name == "geometric":
-        return (SLOWEST ** (d / channels)).expand(shape)
-    if name == "reference-tf":
-        return torch.arange(words, dtype=torch.float64, device="cpu")[:, None] * SLOWEST ** (2 * d / channels)
-    frequencies = (SLOWEST ** (2 * (d / 2).floor() / channels)).repeat(words, 1)
-    if words > 1:
-        frequencies[0] = 0
-    return frequencies
+    if name == "normal":
+        return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+    d = torch.arange(shape[1], dtype=torch.float64, device="cpu")
+    return (SLOWEST ** (d / shape[1])).expand(shape)
 
 
 class WaveEmbedding(nn.Module):
     """Complex vectors of tokens at positions, from tables of amplitude, frequency, phase and decay.
 
-    ``tables`` says how each is shared; those left out do not exist (no position, phase 0, no decay). ``amplitude_std``
-    is the standard deviation of initial amplitudes; None = the one given to `draw_parameters`.
+    ``tables`` says how each is shared; those left out do not exist (no position, phase 0, no decay).
     """
 
     frequency: nn.Parameter | None
@@ -97,7 +78,6 @@ class WaveEmbedding(nn.Module):
         tables: Mapping[str, Sharing],
         frequency_init: FrequencyInit | None = None,
         frequency_trainable: bool = True,
-        amplitude_std: float | None = None,
         padding_idx: int | None = None,
         sparse: bool = False,
     ) -> None:
@@ -107,7 +87,7 @@ class WaveEmbedding(nn.Module):
             raise ValueError(f"padding_idx must lie in 0 .. {vocabulary - 1}, got {padding_idx}")
         self.vocabulary, self.width, self.padding_idx, self.sparse = vocabulary, width, padding_idx, sparse
         self.frequency_init: FrequencyInit | None = frequency_init
-        self.amplitude_std, self.sharing = amplitude_std, dict(tables)
+        self.sharing = dict(tables)
         shapes = {name: _table_shape(name, sharing, vocabulary, width) for name, sharing in tables.items()}
         if frequency_init is not None:
             _check_frequency_init(frequency_init, shapes["frequency"], width)
@@ -153,25 +133,28 @@ class WaveEmbedding(nn.Module):
         ``nn.init`` is used where possible, because transformers patches it so that loaded weights are not drawn again;
         elsewhere transformers' mark of loaded weights is read.
 
-        ``std`` is that of amplitudes, unless the embedding has its own.
+        ``std`` is that of amplitudes.
         """
 
         def generator(name: str) -> torch.Generator | None:
             return generator_for(name) if generator_for else None
 
         loaded = _is_loaded(self.amplitude)
-        nn.init.normal_(self.amplitude, 0.0, self.amplitude_std or std, generator=generator("amplitude"))
+        nn.init.normal_(self.amplitude, 0.0, std, generator=generator("amplitude"))
         with torch.no_grad():
             if self.padding_idx is not None and self.amplitude.shape[0] > 1 and not loaded:
                 self.amplitude[self.padding_idx].zero_()
             if self.frequency is not None and not _is_loaded(self.frequency) and not self.frequency.is_meta:
-                assert self.frequency_init is not None
-                drawn = initial_frequencies(self.frequency_init, self.frequency.shape, generator("frequency"))
-                self.frequency.copy_(drawn)
+                self.frequency.copy_(self.draw_frequencies(self.frequency.shape, generator("frequency")))
         if self.phase is not None:
             nn.init.uniform_(self.phase, -math.pi, math.pi, generator=generator("phase"))
         if self.decay is not None:
             nn.init.constant_(self.decay, math.log(math.expm1(INITIAL_DECAY)))  # softplus undone
+
+    def draw_frequencies(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+        """Return the initial frequencies of a table of this shape, float64."""
+        assert self.frequency_init is not None
+        return initial_frequencies(self.frequency_init, shape, generator)
 
     def resize(self, vocabulary: int, *, std: float | None = None) -> None:
         """Give every table that has a row per word another number of rows; new words start as drawn.
@@ -197,26 +180,6 @@ class WaveEmbedding(nn.Module):
         self.draw_parameters(float(old["amplitude"].float().std(correction=0)) if std is None else std)
         for name, table in self.named_tables().items():
             table.data[:kept] = old[name][:kept]
-
-    def load_pretrained(self, path: str | Path, words: Mapping[str, int] | None = None) -> FoundVectors:
-        """Set amplitudes to pre-trained word vectors; words that the file does not have keep theirs.
-
-        Args:
-            path: a file in word2vec's or GloVe's text format, or .safetensors; `read_word_vectors` describes both.
-            words: token id by word; needed unless the file holds one row per token id.
-
-        Returns:
-            how many words of the vocabulary were found.
-
-        Raises:
-            ValueError: amplitudes are shared, or the file cannot be read; nothing was changed.
-        """
-        if tuple(self.amplitude.shape) != (self.vocabulary, self.width):
-            raise ValueError("pre-trained vectors need amplitude='full': one row per word and one column per channel")
-        found = read_word_vectors(Path(path), words, vocabulary=self.vocabulary, width=self.width)
-        with torch.no_grad():
-            self.amplitude[found.ids.to(self.amplitude.device)] = found.vectors.to(self.amplitude)
-        return found
 
     def extra_repr(self) -> str:
         """Return the sizes, for print."""

@@ -10,12 +10,6 @@ except ImportError as error:
 from wordorder.models.attention_interface import linear_t5_bias as linear_t5_bias
 from wordorder.models.attention_interface import register_attention
 from wordorder.models.caches import SegmentCache as SegmentCache
-from wordorder.models.classifier import (
-    WordOrderClassifierForSequenceClassification as WordOrderClassifierForSequenceClassification,
-)
-from wordorder.models.classifier import WordOrderClassifierModel as WordOrderClassifierModel
-from wordorder.models.classifier import WordOrderClassifierPreTrainedModel as WordOrderClassifierPreTrainedModel
-from wordorder.models.config.classifier import WordOrderClassifierConfig as WordOrderClassifierConfig
 from wordorder.models.config.configuration import WordOrderConfig as WordOrderConfig
 from wordorder.models.config.configuration import WordOrderDecoderConfig as WordOrderDecoderConfig
 from wordorder.models.config.configuration import WordOrderEncoderConfig as WordOrderEncoderConfig

@@ -32,7 +32,7 @@ from wordorder.models.pretrained import (
 from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory
 from wordorder.networks import Encoder
 from wordorder.networks.options import ACTIVATIONS, norm_layer
-from wordorder.networks.text.network import pool_tokens
+from wordorder.ops.tokens import pool_tokens
 
 Pooling = Literal["mean", "first", "max"]
 

@@ -5,6 +5,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import transformers as hf
@@ -12,8 +13,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
-from wordorder.models.classifier import WordOrderClassifierForSequenceClassification, WordOrderClassifierModel
-from wordorder.models.config.classifier import WordOrderClassifierConfig
 from wordorder.models.config.configuration import (
     WordOrderConfig,
     WordOrderDecoderConfig,
@@ -48,12 +47,14 @@ MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
         hf.AutoModel: WordOrderSeq2SeqModel,
         hf.AutoModelForSeq2SeqLM: WordOrderSeq2SeqForConditionalGeneration,
     },
-    WordOrderClassifierConfig: {
-        hf.AutoModel: WordOrderClassifierModel,
-        hf.AutoModelForSequenceClassification: WordOrderClassifierForSequenceClassification,
-    },
 }
-CONFIGS = {config.model_type.removeprefix("wordorder-"): config for config in MODELS}
+NETWORK_TASKS: dict[str, tuple[str, ...]] = {
+    "encoder": ("masked-lm", "classification", "regression", "token-classification", "question-answering"),
+    "decoder": ("causal-lm",),
+    "seq2seq": ("translation",),
+    "classifier": ("classification", "regression"),
+}
+"""Network of recipes -> names of tasks that `build_model` takes for it; the classifier is in papers/."""
 HEADS: dict[str, str] = {
     "masked-lm": "ForMaskedLM",
     "causal-lm": "ForCausalLM",
@@ -73,7 +74,7 @@ def config_fields(network: str) -> dict[str, Any]:
         BadInput: unknown network.
     """
     inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
-    fields = dataclasses.fields(_config_class(network))
+    fields = dataclasses.fields(config_class(network))
     return {f.name: f.default for f in fields if f.name not in inherited and f.name != "wordorder_version"}
 
 
@@ -124,14 +125,14 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     Raises:
         BadInput: one line per unknown field, wrong type or value out of range.
     """
-    config_class = _config_class(network)
+    kind = config_class(network)
     known = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type"}
     faults = [unknown_field(key, known) for key in fields if key not in known]
-    hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
+    hints = {f.name: f.type for f in dataclasses.fields(kind) if not isinstance(f.type, str)}
     wrong = {name for name, value in fields.items() if name in hints and not fits(hints[name], value)}
     faults += [f"{name} must be {describe(hints[name])}, got {fields[name]!r}" for name in fields if name in wrong]
     try:
-        config = config_class(**{name: fields[name] for name in fields if name in known and name not in wrong})
+        config = kind(**{name: fields[name] for name in fields if name in known and name not in wrong})
     except BadInput as error:
         raise BadInput([*faults, *error.faults]) from None
     if faults:
@@ -145,7 +146,7 @@ def class_with_head(network: str, head: str) -> type[PreTrainedModel] | None:
     Raises:
         BadInput: unknown network.
     """
-    classes = MODELS[_config_class(network)].values()
+    classes = MODELS[config_class(network)].values()
     return next((found for found in classes if found.__name__.endswith(head)), None)
 
 
@@ -155,7 +156,7 @@ def model_class(network: str, task: str) -> type[PreTrainedModel]:
     Raises:
         BadInput: unknown network, or a task that the network does not do.
     """
-    _config_class(network)
+    config_class(network)
     found = class_with_head(network, HEADS[task]) if task in HEADS else None
     if found is None:
         known = ", ".join(NETWORK_TASKS[network])
@@ -182,21 +183,43 @@ def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, 
     return model
 
 
-def _config_class(network: str) -> type[WordOrderConfig]:
-    if network not in CONFIGS:
-        raise BadInput(f"unknown model.network {network!r}; known: {', '.join(CONFIGS)}")
-    return CONFIGS[network]
+def config_class(network: str) -> type[WordOrderConfig]:
+    """Return the class of a network's configurations; those of papers/ are loaded here, and nowhere else.
+
+    Raises:
+        BadInput: unknown network.
+    """
+    if network not in NETWORK_TASKS:
+        raise BadInput(f"unknown model.network {network!r}; known: {', '.join(NETWORK_TASKS)}")
+    model_type = f"wordorder-{network}"
+    if not any(config.model_type == model_type for config in MODELS):
+        import_module("wordorder.papers").register()
+    return next(config for config in MODELS if config.model_type == model_type)
 
 
-NETWORK_TASKS: dict[str, tuple[str, ...]] = {
-    network: tuple(task for task, head in HEADS.items() if class_with_head(network, head)) for network in CONFIGS
-}
-"""Network -> names of tasks that `build_model` takes for it."""
+class ClassifierConfigOnDemand(PreTrainedConfig):
+    """Stand for the configuration of the model type "wordorder-classifier" with transformers until one is built."""
+
+    model_type = "wordorder-classifier"
+
+    def __new__(cls, **fields: Any) -> Any:
+        return config_class("classifier")(**fields)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        return config_class("classifier").from_dict(config_dict, **kwargs)
+
+
+def register_network(config: type[WordOrderConfig], classes: dict[Any, type[PreTrainedModel]]) -> None:
+    """Make a network known to `build_model` and to transformers' Auto classes: its configuration and its models."""
+    MODELS[config] = classes
+    hf.AutoConfig.register(config.model_type, config, exist_ok=True)
+    for auto, model in classes.items():
+        auto.register(config, model, exist_ok=True)
 
 
 def register_models() -> None:
-    """Register every model here with transformers' Auto classes."""
-    for config, classes in MODELS.items():
-        hf.AutoConfig.register(config.model_type, config, exist_ok=True)
-        for auto, model in classes.items():
-            auto.register(config, model, exist_ok=True)
+    """Register every model here with transformers' Auto classes, and the classifiers of papers/ by their type."""
+    for config, classes in list(MODELS.items()):
+        register_network(config, classes)
+    hf.AutoConfig.register(ClassifierConfigOnDemand.model_type, ClassifierConfigOnDemand, exist_ok=True)

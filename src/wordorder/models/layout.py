@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
-from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput
+from wordorder.networks import DecoderOutput, EncoderOutput
 from wordorder.networks.stack import one_input
 from wordorder.ops import Contiguous, Packed, Positions, gather_tokens
 from wordorder.ops.execution import may_be_read
 
-Output = TypeVar("Output", EncoderOutput, DecoderOutput, TextOutput)
+Output = TypeVar("Output", EncoderOutput, DecoderOutput)
 
 
 class NetworkInputs(TypedDict):

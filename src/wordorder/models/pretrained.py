@@ -17,7 +17,7 @@ from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.config.faults import not_tied
-from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput, initialise_module
+from wordorder.networks import DecoderOutput, EncoderOutput, initialise_module
 
 _NAMES = {field.name for field in fields(modeling_outputs.BaseModelOutputWithPast)}
 CACHE = "cache" if "cache" in _NAMES else "past_key_values"
@@ -92,13 +92,13 @@ class WordOrderSeq2SeqLMOutput(WithMemory, modeling_outputs.Seq2SeqLMOutput):
     """Loss, logits, cache and memory of an encoder-decoder."""
 
 
-def network_outputs(output: EncoderOutput | DecoderOutput | TextOutput) -> dict[str, Any]:
+def network_outputs(output: EncoderOutput | DecoderOutput) -> dict[str, Any]:
     """Return a network's outputs by the names that transformers has for them."""
     return {
         "last_hidden_state": output.hidden,
         "hidden_states": output.all_hidden,
         "attentions": output.attentions,
-        "memory": None if isinstance(output, TextOutput) else output.memory,
+        "memory": output.memory,
     }
 
 

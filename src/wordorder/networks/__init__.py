@@ -26,15 +26,3 @@ from wordorder.networks.positional import PreparedPositions as PreparedPositions
 from wordorder.networks.seq2seq import Seq2Seq as Seq2Seq
 from wordorder.networks.seq2seq import Seq2SeqOutput as Seq2SeqOutput
 from wordorder.networks.stack import Stack as Stack
-from wordorder.networks.text.complex import ComplexBagOfWords as ComplexBagOfWords
-from wordorder.networks.text.complex import ComplexTextConvolution as ComplexTextConvolution
-from wordorder.networks.text.complex import ComplexTextEmbedding as ComplexTextEmbedding
-from wordorder.networks.text.complex import ComplexTextRecurrent as ComplexTextRecurrent
-from wordorder.networks.text.convolution import TextConvolution as TextConvolution
-from wordorder.networks.text.network import BagOfWords as BagOfWords
-from wordorder.networks.text.network import TextEmbedding as TextEmbedding
-from wordorder.networks.text.network import TextNetwork as TextNetwork
-from wordorder.networks.text.network import TextOutput as TextOutput
-from wordorder.networks.text.network import TextTransformer as TextTransformer
-from wordorder.networks.text.network import pool as pool
-from wordorder.networks.text.recurrent import TextRecurrent as TextRecurrent

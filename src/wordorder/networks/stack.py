@@ -31,7 +31,7 @@ from wordorder.ops import (
 )
 from wordorder.ops.execution import run_layer
 from wordorder.ops.precision import working_dtype
-from wordorder.ops.token_ids import check_embeddings, check_token_ids
+from wordorder.ops.tokens import check_embeddings, check_token_ids
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
 """Hidden states, and if asked for all hidden states, attentions, and attentions on a source."""

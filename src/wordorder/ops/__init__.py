@@ -22,6 +22,7 @@ from wordorder.ops.positions import diagonals_not_to_the_right as diagonals_not_
 from wordorder.ops.positions import gather_tokens as gather_tokens
 from wordorder.ops.positions import shift_between as shift_between
 from wordorder.ops.positions import t5_bucket as t5_bucket
+from wordorder.ops.tokens import pool as pool
 from wordorder.ops.visibility import Visibility as Visibility
 from wordorder.ops.visibility import check_key_padding as check_key_padding
 from wordorder.ops.visibility import seen_diagonals as seen_diagonals

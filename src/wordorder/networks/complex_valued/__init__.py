@@ -4,7 +4,6 @@ from wordorder.networks.complex_valued.attention import ComplexCrossAttention as
 from wordorder.networks.complex_valued.attention import ComplexSelfAttention as ComplexSelfAttention
 from wordorder.networks.complex_valued.encoder import ComplexDecoder as ComplexDecoder
 from wordorder.networks.complex_valued.encoder import ComplexEncoder as ComplexEncoder
-from wordorder.networks.complex_valued.layers import ComplexConvolution as ComplexConvolution
 from wordorder.networks.complex_valued.layers import ComplexLayer as ComplexLayer
 from wordorder.networks.complex_valued.layers import ComplexLayerNorm as ComplexLayerNorm
 from wordorder.networks.complex_valued.layers import ComplexLinear as ComplexLinear
@@ -16,4 +15,3 @@ from wordorder.networks.complex_valued.options import COMPLEX_OPTIONS as COMPLEX
 from wordorder.networks.complex_valued.options import ComplexFeedForward as ComplexFeedForward
 from wordorder.networks.complex_valued.options import ComplexKeywords as ComplexKeywords
 from wordorder.networks.complex_valued.options import ComplexOptions as ComplexOptions
-from wordorder.networks.complex_valued.recurrent import ComplexLSTM as ComplexLSTM

@@ -75,7 +75,7 @@ def _table(schema: dict[str, Any]) -> dict[str, Any]:
 def _model() -> dict[str, Any]:
     """Return the schema of [model]: the fields of all networks' configurations."""
     from wordorder.models import NETWORK_TASKS, config_fields
-    from wordorder.models.factory import CONFIGS
+    from wordorder.models.factory import config_class
 
     properties: dict[str, Any] = {
         "network": {"enum": list(NETWORK_TASKS), "description": "The network."},
@@ -88,7 +88,7 @@ def _model() -> dict[str, Any]:
     }
     owners: dict[str, list[str]] = {}
     for network in NETWORK_TASKS:
-        kind = CONFIGS[network]
+        kind = config_class(network)
         types, described = {field.name: field.type for field in dataclasses.fields(kind)}, _described(kind)
         for name, default in config_fields(network).items():
             found = _table(TypeAdapter(cast("Any", types[name])).json_schema())

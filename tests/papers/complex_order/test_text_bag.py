@@ -4,7 +4,7 @@ from text_cases import assert_same_with_gradients, padded, texts_of
 from text_from_paper import bag
 from torch.testing import assert_close
 
-from wordorder.networks import BagOfWords, TextEmbedding, TextNetwork
+from wordorder.papers.complex_order import BagOfWords, TextEmbedding, TextNetwork
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from wordorder.encodings.wave_embedding import WaveEmbedding, WavesAsReal
 from wordorder.errors import MissingExtra
 from wordorder.limits import parse_json
 
@@ -25,6 +26,41 @@ class FoundVectors:
     """Their vectors, float32 (N, D)."""
     missing: int
     """Number of words that were not found."""
+
+
+def load_word_vectors(
+    embedding: nn.Embedding | WaveEmbedding | WavesAsReal, path: str | Path, words: Mapping[str, int] | None = None
+) -> FoundVectors:
+    """Start token embeddings, or the amplitudes of complex ones, from vectors that were trained elsewhere.
+
+    Words that the file does not have keep what was drawn, and padding stays 0.
+
+    Args:
+        embedding: changed in place.
+        path: a file in word2vec's or GloVe's text format, or .safetensors; `read_word_vectors` describes both.
+        words: token id by word; needed unless the file holds one row per token id.
+
+    Returns:
+        Which token ids were found, and how many words were not.
+
+    Raises:
+        ValueError: amplitudes are shared, or the file cannot be read; nothing was changed.
+    """
+    waves = embedding.waves if isinstance(embedding, WavesAsReal) else embedding
+    if isinstance(waves, WaveEmbedding):
+        table, vocabulary, width = waves.amplitude, waves.vocabulary, waves.width
+        if tuple(table.shape) != (vocabulary, width):
+            raise ValueError("pre-trained vectors need amplitude='full': one row per word and one column per channel")
+    else:
+        table = waves.weight
+        vocabulary, width = table.shape
+    found = read_word_vectors(Path(path), words, vocabulary=vocabulary, width=width)
+    with torch.no_grad():
+        table[found.ids.to(table.device)] = found.vectors.to(table)
+        # Waves are 0 at padding whatever its amplitude.
+        if isinstance(waves, nn.Embedding) and waves.padding_idx is not None:
+            table[waves.padding_idx] = 0
+    return found
 
 
 def read_word_vectors(path: Path, words: Mapping[str, int] | None, *, vocabulary: int, width: int) -> FoundVectors:

@@ -6,33 +6,38 @@ from typing import Any, Literal, cast, get_type_hints
 import torch
 from huggingface_hub.dataclasses import strict
 
-from wordorder.encodings import names_of
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 from wordorder.limits import one_line
 from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.models.network import build_encoder
-from wordorder.networks import (
-    BagOfWords,
+from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder, ComplexKeywords
+from wordorder.papers.complex_order.complex_networks import (
     ComplexBagOfWords,
     ComplexTextConvolution,
     ComplexTextEmbedding,
     ComplexTextRecurrent,
-    TextConvolution,
+)
+from wordorder.papers.complex_order.convolution import TextConvolution
+from wordorder.papers.complex_order.network import (
+    BagOfWords,
+    TextBody,
     TextEmbedding,
     TextNetwork,
-    TextRecurrent,
     TextTransformer,
+    check_activation,
 )
-from wordorder.networks.complex_valued import (
-    COMPLEX_EMBEDDINGS,
-    COMPLEX_OPTIONS,
-    ComplexEncoder,
-    ComplexKeywords,
+from wordorder.papers.complex_order.recurrent import TextRecurrent
+from wordorder.papers.complex_order.reference_code import (
+    ReferenceTextNetwork,
+    ReferenceTransformer,
+    UnitaryTextRecurrent,
 )
-from wordorder.networks.complex_valued.options import complex_encoding_options
-from wordorder.networks.text.network import TextBody, check_activation
-from wordorder.networks.text.reference_code import ReferenceTextNetwork, ReferenceTransformer, UnitaryTextRecurrent
+from wordorder.papers.complex_order.reference_waves import (
+    ReferenceOrderEmbedding,
+    ReferenceVanillaEmbedding,
+    ReferenceWords,
+)
 
 
 @strict
@@ -194,6 +199,10 @@ BODIES: dict[str, Callable[[WordOrderClassifierConfig], TextBody]] = {
 """The architectures without attention, by the names that configurations use."""
 
 
+WAVES = {"complex-order": ReferenceOrderEmbedding, "complex-vanilla": ReferenceVanillaEmbedding}
+"""The embeddings of the published code, by the names that configurations use."""
+
+
 def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
     """Build the published code's classifier; its recipe has hidden_size 256, 8 heads and intermediate_size 512."""
     if config.architecture != "transformer" or not config.complex_valued:
@@ -205,16 +214,13 @@ def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
     if config.pooling is not None:
         raise BadInput(f"variant 'reference-code' has no pooling, it takes the last slot, got {config.pooling!r}")
     complex_options(config, ReferenceTextNetwork)
-    chosen = complex_encoding_options(config.encoding, config.options_for("encoder"))
-    part = next(name for name in names_of(config.encoding) if name in COMPLEX_EMBEDDINGS)
-    words = ComplexTextEmbedding(
-        config.vocab_size,
-        width=config.hidden_size,
-        encoding=config.encoding,
-        encoding_options={**chosen, part: {"variant": "reference-code", **chosen[part]}},
-        max_positions=config.max_position_embeddings,
-        dropout=config.hidden_dropout_prob,
-    )
+    if config.encoding not in WAVES or config.encoding_options:
+        raise BadInput(
+            f"variant 'reference-code' takes encoding {' or '.join(map(repr, WAVES))} as it is, got "
+            f"{config.encoding!r} with encoding_options {config.encoding_options or {}}"
+        )
+    waves = WAVES[config.encoding](config.vocab_size, config.hidden_size)
+    words = ReferenceWords(waves, dropout=config.hidden_dropout_prob)
     body = ReferenceTransformer(
         config.hidden_size,
         heads=config.num_attention_heads,

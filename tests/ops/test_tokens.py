@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from wordorder import ComplexOrderEmbedding, Encoder
-from wordorder.networks import TextEmbedding
+from wordorder.papers.complex_order import TextEmbedding
 
 READERS = {
     "embedding": lambda: ComplexOrderEmbedding(5, 4),

@@ -3,9 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from wordorder.encodings import (
@@ -17,14 +16,13 @@ from wordorder.encodings import (
     names_of,
     pattern_of,
 )
-from wordorder.encodings.places import check_choice, check_positive
+from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.options import ACTIVATIONS
 from wordorder.networks.stack import check_given
-from wordorder.ops import Contiguous, PositionsLike, as_positions, valid_tokens
-
-Pooling = Literal["mean", "first", "last"]
+from wordorder.ops import Contiguous, PositionsLike, as_positions, pool, valid_tokens
+from wordorder.ops.tokens import Pooling, without_padding
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ class TextNetwork(nn.Module):
     """Token ids -> embeddings with word order in them -> one vector per text.
 
     >>> import torch
-    >>> from wordorder.networks import BagOfWords, TextEmbedding, TextNetwork
+    >>> from wordorder.papers.complex_order import BagOfWords, TextEmbedding, TextNetwork
     >>> network = TextNetwork(TextEmbedding(1000, width=64, encoding="sinusoidal"), BagOfWords(64))
     >>> network(torch.randint(1000, (2, 16))).features.shape
     torch.Size([2, 64])
@@ -256,52 +254,3 @@ def check_activation(name: str) -> str:
     if name not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
     return name
-
-
-def pool(kind: Pooling, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
-    """Return the mean, the first or the last of a text's vectors; 0 for a text without tokens.
-
-    The mean is taken in at least float32: a sum of many 16-bit numbers loses its last digits.
-
-    Args:
-        kind: "mean", "first" (such as [CLS]) or "last".
-        x_BTC: one vector per token, (B, T, C).
-        key_padding_mask: bool (B, T), True = padding; None = no padding.
-
-    Raises:
-        ValueError: unknown kind, or a padding mask that is not bool (B, T).
-    """
-    return pool_tokens(kind, x_BTC, valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1]))
-
-
-def pool_tokens(kind: Pooling, x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor:
-    """Pool as `pool` does, with ``valid_BT`` True where a token is."""
-    check_choice("pooling", kind, Pooling)
-    known_BT = torch.ones(x_BTC.shape[:2], dtype=torch.bool, device=x_BTC.device) if valid_BT is None else valid_BT
-    if kind == "mean":
-        wide = torch.promote_types(x_BTC.dtype, torch.float32)
-        total_BC = without_padding(x_BTC.to(wide), valid_BT).sum(dim=1)
-        return (total_BC / known_BT[..., None].to(wide).sum(dim=1).clamp(min=1)).type_as(x_BTC)
-    index_B = first_token(known_BT) if kind == "first" else last_token(known_BT)
-    chosen_BC = x_BTC.gather(1, index_B[:, None, None].expand(-1, 1, x_BTC.shape[-1]))[:, 0]
-    return zero_if_empty(chosen_BC, valid_BT)
-
-
-def first_token(valid_BT: Tensor) -> Tensor:
-    """Return the column of each row's first token, long (B,); 0 where there is none."""
-    return valid_BT.int().argmax(dim=1)
-
-
-def last_token(valid_BT: Tensor) -> Tensor:
-    """Return the column of each row's last token, long (B,); the last column where there is none."""
-    return valid_BT.shape[1] - 1 - valid_BT.flip(1).int().argmax(dim=1)
-
-
-def without_padding(x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor:
-    """Return the vectors with padding set to exactly 0, whatever stood there (NaN included)."""
-    return x_BTC if valid_BT is None else x_BTC.masked_fill(~valid_BT[..., None], 0.0)
-
-
-def zero_if_empty(features_BF: Tensor, valid_BT: Tensor | None) -> Tensor:
-    """Set the vector of texts of padding alone to 0: such a text says nothing, so only the head's bias decides."""
-    return features_BF if valid_BT is None else features_BF.masked_fill(~valid_BT.any(dim=1)[:, None], 0.0)

@@ -11,9 +11,6 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.encodings.wave_embedding import WavesAsReal
-from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
-from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
 from wordorder.models.layout import Layout, check_token_types, layout_of
 from wordorder.models.pretrained import (
     LabelledHead,
@@ -22,12 +19,15 @@ from wordorder.models.pretrained import (
     WordOrderSequenceClassifierOutput,
     classifier_dropout,
     forward_options,
-    network_outputs,
 )
-from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
+from wordorder.networks import Encoder
 from wordorder.networks.stack import one_input
-from wordorder.networks.text.reference_code import double_softmax_scores
 from wordorder.ops import Arbitrary
+from wordorder.papers.complex_order.configuration import WordOrderClassifierConfig, build_text_network
+from wordorder.papers.complex_order.network import TextEmbedding, TextOutput, TextTransformer
+from wordorder.papers.complex_order.reference_code import double_softmax_scores
+from wordorder.papers.complex_order.reference_waves import ReferenceWords
+from wordorder.papers.complex_order.word_vectors import FoundVectors, load_word_vectors
 
 
 class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
@@ -40,28 +40,9 @@ class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
     def load_word_vectors(self, path: str | Path, words: Mapping[str, int] | None = None) -> FoundVectors:
         """Start the token embeddings, or the amplitudes in their place, from vectors that were trained elsewhere.
 
-        Words that the file does not have keep what was drawn, and padding stays 0.
-
-        Args:
-            path: word2vec's or GloVe's text format, or .safetensors; see `read_word_vectors`.
-            words: token id by word (`tokenizer.get_vocab()`); needed unless the file holds one row per token id.
-
-        Returns:
-            which token ids were found, and how many words were not.
-
-        Raises:
-            ValueError: the file is not what it should be, or amplitudes are shared; nothing was changed.
+        As `wordorder.papers.complex_order.load_word_vectors`, with ``tokenizer.get_vocab()`` as words.
         """
-        table: Any = self.get_input_embeddings()
-        if isinstance(table, WavesAsReal):
-            return table.waves.load_pretrained(path, words)
-        weight = cast(Tensor, table.weight)
-        found = read_word_vectors(Path(path), words, vocabulary=weight.shape[0], width=weight.shape[1])
-        with torch.no_grad():
-            weight[found.ids.to(weight.device)] = found.vectors.to(weight)
-            if table.padding_idx is not None:
-                weight[table.padding_idx] = 0
-        return found
+        return load_word_vectors(cast("Any", self.get_input_embeddings()), path, words)
 
 
 class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
@@ -72,7 +53,7 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
         self.network = build_text_network(config)
         self.post_init()
 
-    def token_reader(self) -> Encoder | TextEmbedding:
+    def token_reader(self) -> Encoder | TextEmbedding | ReferenceWords:
         return self.network.encoder if isinstance(self.network, TextTransformer) else self.network.words
 
     @can_return_tuple
@@ -110,9 +91,13 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
         elif options["return_attentions"] or options["return_all_hidden"]:
             asked = "output_attentions" if options["return_attentions"] else "output_hidden_states"
             raise ValueError(f"{asked} was asked for, but architecture {self.config.architecture!r} has no such layers")
-        output: TextOutput = layout.output_back(self.network(**inputs))
-        found = network_outputs(output)
-        return WordOrderPooledOutput(**found, pooler_output=cast("Any", output.features))
+        output: TextOutput = self.network(**inputs)
+        return WordOrderPooledOutput(
+            last_hidden_state=cast("Any", layout.turn_back(output.hidden)),
+            pooler_output=cast("Any", output.features),
+            hidden_states=cast("Any", layout.all_back(output.all_hidden)),
+            attentions=cast("Any", layout.all_back(output.attentions, (2, 3))),
+        )
 
 
 class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrainedModel, LabelledHead):

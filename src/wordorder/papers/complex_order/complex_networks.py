@@ -10,28 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.complex_valued import (
-    ComplexConvolution,
-    ComplexLinear,
-    ComplexLSTM,
-    ComplexOptions,
-    PhaseDropout,
-)
+from wordorder.networks.complex_valued import ComplexLinear, ComplexOptions, PhaseDropout
 from wordorder.networks.complex_valued.layers import ComplexBias
 from wordorder.networks.complex_valued.options import ReadOut, complex_encoding_options
 from wordorder.networks.options import ACTIVATIONS
-from wordorder.networks.text.convolution import check_filters, largest, windows
-from wordorder.networks.text.network import (
-    TextBody,
-    TextEmbedding,
-    TextOutput,
-    check_activation,
-    pool_tokens,
-    zero_if_empty,
-)
-from wordorder.networks.text.recurrent import RecurrentPooling, check_recurrent, pool_states
 from wordorder.ops import valid_tokens
 from wordorder.ops.complex import split, stack
+from wordorder.ops.tokens import pool_tokens, zero_if_empty
+from wordorder.papers.complex_order.complex_convolution import ComplexConvolution
+from wordorder.papers.complex_order.complex_lstm import ComplexLSTM
+from wordorder.papers.complex_order.convolution import check_filters, largest, windows
+from wordorder.papers.complex_order.network import TextBody, TextEmbedding, TextOutput, check_activation
+from wordorder.papers.complex_order.recurrent import RecurrentPooling, check_recurrent, pool_states
 
 
 class ComplexTextEmbedding(TextEmbedding):

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from torch.testing import assert_close
 
 from wordorder import ComplexOrderEmbedding
+from wordorder.papers.complex_order import load_word_vectors
 
 WORDS = {"<pad>": 0, "the": 1, "ice cream": 2, "tea": 3}
 GLOVE = "the 1 2 3\n. . . 7 7 7\nunseen 9 9 9\nice cream 4 -5 6e-1\nthe 0 0 0\n"
@@ -22,7 +23,7 @@ def write(folder, text, name="vectors.txt"):
 def loaded(path, words=WORDS, width=3):
     embedding = ComplexOrderEmbedding(4, width, padding_idx=0)
     before = embedding.amplitude.detach().clone()
-    found = embedding.load_pretrained(path, words)
+    found = load_word_vectors(embedding, path, words)
     return embedding.amplitude.detach(), before, found
 
 
@@ -62,7 +63,7 @@ def test_a_failed_load_changes_nothing(tmp_path):
     embedding = ComplexOrderEmbedding(4, 3)
     before = embedding.amplitude.detach().clone()
     with pytest.raises(ValueError, match="NaN"):
-        embedding.load_pretrained(write(tmp_path, "the 1 2 3\ntea nan 1 1\n"), WORDS)
+        load_word_vectors(embedding, write(tmp_path, "the 1 2 3\ntea nan 1 1\n"), WORDS)
     assert torch.equal(embedding.amplitude, before)
 
 
@@ -111,7 +112,7 @@ def test_wrong_calls_are_named(tmp_path):
         with pytest.raises(ValueError, match=r"token ids in 0 .. 3, got 4"):
             loaded(file, {"the": 4})
     with pytest.raises(ValueError, match="amplitude='full'"):
-        ComplexOrderEmbedding(4, 3, amplitude="dimension-sharing").load_pretrained(path, WORDS)
+        load_word_vectors(ComplexOrderEmbedding(4, 3, amplitude="dimension-sharing"), path, WORDS)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ import torch
 from text_cases import assert_same_with_gradients, padded, texts_of
 from text_from_paper import recurrent
 
-from wordorder.networks import ComplexTextRecurrent, TextEmbedding, TextNetwork, TextRecurrent, initialise
+from wordorder.networks import initialise
+from wordorder.papers.complex_order import ComplexTextRecurrent, TextEmbedding, TextNetwork, TextRecurrent
 
 
 def weights_of(lstms):
@@ -67,7 +68,7 @@ def test_dropout_is_between_layers_and_in_training_alone(kind, channels):
 
 
 def test_autocast_runs_in_float32_on_a_cpu_without_an_lstm_in_16_bits(monkeypatch):
-    monkeypatch.setattr("wordorder.networks.text.recurrent._HAS_16_BITS", False)
+    monkeypatch.setattr("wordorder.papers.complex_order.recurrent._HAS_16_BITS", False)
     network, x = TextRecurrent(6, hidden=5, bidirectional=True), torch.randn(2, 4, 6)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = network(x).features

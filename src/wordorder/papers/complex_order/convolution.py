@@ -11,15 +11,9 @@ from torch.nn import functional as F
 from wordorder.encodings.places import check_positive
 from wordorder.networks.initialisation import Generators, draw_weights
 from wordorder.networks.options import ACTIVATIONS
-from wordorder.networks.text.network import (
-    TextBody,
-    TextOutput,
-    check_activation,
-    first_token,
-    last_token,
-    zero_if_empty,
-)
 from wordorder.ops import valid_tokens
+from wordorder.ops.tokens import first_token, last_token, zero_if_empty
+from wordorder.papers.complex_order.network import TextBody, TextOutput, check_activation
 
 
 class FilterBank(nn.Conv1d):

@@ -3,7 +3,8 @@ import torch
 from text_cases import assert_same_with_gradients, padded, texts_of
 from text_from_paper import convolution
 
-from wordorder.networks import TextConvolution, TextEmbedding, TextNetwork, initialise
+from wordorder.networks import initialise
+from wordorder.papers.complex_order import TextConvolution, TextEmbedding, TextNetwork
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

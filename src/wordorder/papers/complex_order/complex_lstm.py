@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from wordorder.encodings.places import check_positive
 from wordorder.networks.initialisation import Generators
-from wordorder.networks.text.recurrent import Rows
 from wordorder.ops import valid_tokens
 from wordorder.ops.complex import Pair, split, stack, streams
+from wordorder.papers.complex_order.recurrent import Rows
 
 
 class ComplexLSTM(nn.Module):

@@ -5,14 +5,14 @@ from text_from_paper import ACTS
 from torch.testing import assert_close
 
 from wordorder.errors import BadInput
-from wordorder.networks import (
+from wordorder.papers.complex_order import (
     ComplexBagOfWords,
     ComplexTextConvolution,
     ComplexTextEmbedding,
     ComplexTextRecurrent,
     TextNetwork,
+    UnitaryTextRecurrent,
 )
-from wordorder.networks.text.reference_code import UnitaryTextRecurrent
 
 READ_OUTS = ["modulus", "none", "linear", "real-part"]
 

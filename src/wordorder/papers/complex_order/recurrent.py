@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from wordorder.encodings.places import check_choice, check_positive
 from wordorder.networks.initialisation import Generators, draw_weights
-from wordorder.networks.text.network import TextBody, TextOutput, pool_tokens, without_padding
 from wordorder.ops import gather_tokens, valid_tokens
+from wordorder.ops.tokens import pool_tokens, without_padding
+from wordorder.papers.complex_order.network import TextBody, TextOutput
 
 RecurrentPooling = Literal["last", "mean"]
 

@@ -3,9 +3,8 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.networks import initialise
-from wordorder.networks.complex_valued import ComplexLSTM
-from wordorder.networks.text.reference_code import UnitaryRecurrent
 from wordorder.ops.complex import split, stack
+from wordorder.papers.complex_order import ComplexLSTM, UnitaryRecurrent
 
 
 def pair(*shape):

@@ -18,10 +18,12 @@ from wordorder.encodings.places import check_positive
 from wordorder.networks.complex_valued.layers import modrelu_gain
 from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.initialisation import Generators, NormParameters
-from wordorder.networks.text.complex import ComplexBody, ComplexTextEmbedding
-from wordorder.networks.text.network import TextOutput, without_padding, zero_if_empty
 from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
 from wordorder.ops.complex import Pair, conjugate, modulus_scores, multiply, split, stack
+from wordorder.ops.tokens import without_padding, zero_if_empty
+from wordorder.papers.complex_order.complex_networks import ComplexBody
+from wordorder.papers.complex_order.network import TextOutput
+from wordorder.papers.complex_order.reference_waves import ReferenceWords
 
 
 def double_softmax_scores(logits: Tensor) -> Tensor:
@@ -147,17 +149,16 @@ class ReferenceTextNetwork(nn.Module):
     kept, so that results can be compared; the batch and the side of the padding change nothing, since every text is
     padded on the right to the same length.
 
-    Two things differ. The code drops amplitudes and angles apart, here a complex number is dropped whole. The code
-    keeps row 0 of the embedding at 0, here that row is trained like any other.
+    Two things differ; `ReferenceWords` and `ReferenceOrderEmbedding` say which.
 
     Args:
-        words: complex embeddings; variant "reference-code" starts as the code does.
+        words: complex embeddings that start as the code's.
         length: tokens to which texts are padded, L; positive.
         padding_idx: token id that fills them up.
     """
 
     def __init__(
-        self, words: ComplexTextEmbedding, body: ReferenceTransformer, *, length: int = 53, padding_idx: int
+        self, words: ReferenceWords, body: ReferenceTransformer, *, length: int = 53, padding_idx: int
     ) -> None:
         super().__init__()
         check_positive(length=length)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder import ComplexOrderEmbedding
-from wordorder.networks.text.reference_code import ReferenceTransformer
+from wordorder.papers.complex_order import ReferenceOrderEmbedding, ReferenceTransformer
+from wordorder.papers.complex_order.reference_code import unconjugated_modulus_scores
 
 PRECISION = [(torch.float64, torch.complex128, 1e-12), (torch.float32, torch.complex64, 1e-6)]
 
@@ -56,6 +56,40 @@ def classifier_in_complex_numbers(weights, z, heads):
     return torch.cat([norm(weights, "final_norm", t) for t in (z.real, z.imag)], dim=-1)
 
 
+@pytest.mark.parametrize(("dtype", "complex_dtype", "bound"), PRECISION)
+def test_scores_without_conjugation_match_complex_numbers(dtype, complex_dtype, bound):
+    q, k = (tuple(torch.randn(2, 3, n, 4, dtype=dtype, requires_grad=True) for _ in range(2)) for n in (5, 7))
+    ours = unconjugated_modulus_scores(q, k)
+    paper = (torch.complex(*(x.double() for x in q)) @ torch.complex(*(x.double() for x in k)).mT).abs()
+    assert_close(ours.double(), paper, rtol=0, atol=bound * max(1.0, paper.abs().max().item()))
+    upstream = torch.randn_like(paper)
+    found = torch.autograd.grad(ours, [*q, *k], upstream.to(dtype))
+    for a, b in zip(found, torch.autograd.grad(paper, [*q, *k], upstream), strict=True):
+        assert a.dtype == dtype
+        assert_close(a, b, rtol=0, atol=bound * max(1.0, b.abs().max().item()))
+
+
+def test_scores_without_conjugation_know_the_sum_of_positions():
+    def wave(positions):
+        angle = positions[:, None] * torch.tensor([1.0, 0.3, 0.02], dtype=torch.float64)
+        return angle.cos(), angle.sin()
+
+    near, far = torch.arange(5.0, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64) + 40
+    assert_close(unconjugated_modulus_scores(wave(near), wave(far)), unconjugated_modulus_scores(wave(far), wave(near)))
+    moved = unconjugated_modulus_scores(wave(far), wave(far))
+    assert not torch.allclose(unconjugated_modulus_scores(wave(near), wave(near)), moved, atol=0.1)
+
+
+def test_gradients_of_scores_without_conjugation_at_exact_zero_are_finite():
+    q, k = (tuple(torch.randn(1, 4, 3, dtype=torch.float64) for _ in range(2)) for _ in range(2))
+    for part in (*q, *k):
+        part[0, 1] = 0
+        part.requires_grad_()
+    grads = torch.autograd.grad(unconjugated_modulus_scores(q, k).sum(), [*q, *k])
+    assert all(grad.isfinite().all() for grad in grads)
+    assert all((grad[0, 1] == 0).all() for grad in grads)
+
+
 def features_of(network, z):
     """Both streams of the last slot, as the whole network reads them."""
     return torch.cat([part[:, -1] for part in network(z)], dim=-1)
@@ -71,7 +105,7 @@ def build(dtype):
 @pytest.mark.parametrize(("dtype", "complex_dtype", "bound"), PRECISION)
 @pytest.mark.parametrize("length", [1, 5, 53])
 def test_whole_classifier_and_every_gradient(length, dtype, complex_dtype, bound):
-    network, embedding = build(dtype), ComplexOrderEmbedding(30, 12, variant="reference-code").to(dtype)
+    network, embedding = build(dtype), ReferenceOrderEmbedding(30, 12).to(dtype)
     ids, descending = torch.randint(30, (3, length)), torch.arange(length).flip(0)
     head = torch.randn(24, 4, dtype=dtype) / 24**0.5
     ours = features_of(network, embedding(ids, descending)) @ head

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.networks import pool
+from wordorder.ops import pool
 
 
 @pytest.mark.parametrize("kind", ["mean", "first", "last"])

@@ -3,15 +3,19 @@ import torch
 from text_cases import assert_same_with_gradients, texts_of
 from torch.testing import assert_close
 
-from wordorder.networks import ComplexTextEmbedding
-from wordorder.networks.text.reference_code import ReferenceTextNetwork, ReferenceTransformer
 from wordorder.ops import Contiguous
+from wordorder.papers.complex_order import (
+    ReferenceOrderEmbedding,
+    ReferenceTextNetwork,
+    ReferenceTransformer,
+    ReferenceWords,
+)
 
 L, C, H, FF, PAD = 9, 6, 2, 5, 1
 
 
 def build():
-    words = ComplexTextEmbedding(30, width=C, encoding_options={"variant": "reference-code"})
+    words = ReferenceWords(ReferenceOrderEmbedding(30, C))
     body = ReferenceTransformer(C, heads=H, feedforward=FF, dropout=0.0)
     network = ReferenceTextNetwork(words, body, length=L, padding_idx=PAD).double()
     for name, parameter in network.named_parameters():
