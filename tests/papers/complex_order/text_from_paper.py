@@ -1,14 +1,6 @@
 """Text networks written from their equations, one text and one number at a time; no code of the package."""
 
-import math
-
 import torch
-
-ACTS = {
-    "relu": lambda t: t.clamp(min=0),
-    "silu": lambda t: t / (1 + (-t).exp()),
-    "gelu": lambda t: t * (1 + torch.erf(t / math.sqrt(2))) / 2,
-}
 
 
 def bag(rows):
@@ -19,7 +11,7 @@ def bag(rows):
     return total / len(rows)
 
 
-def convolution(rows, banks, act="relu"):
+def convolution(rows, banks):
     """`banks`: pairs of weights (F, C, k) and biases (F,)."""
     features = []
     for weight, bias in banks:
@@ -32,13 +24,13 @@ def convolution(rows, banks, act="relu"):
                 for j in range(size):
                     for c in range(weight.shape[1]):
                         total = total + weight[f, c, j] * padded[s + j][c]
-                responses.append(ACTS[act](total))
+                responses.append(total.clamp(min=0))
             features.append(torch.stack(responses).max())
     return torch.stack(features)
 
 
 def lstm(rows, weights):
-    """States of one direction; `weights`: w_ih, w_hh, b_ih, b_hh with the gates input, forget, cell, output."""
+    """States of one layer; `weights`: w_ih, w_hh, b_ih, b_hh with the gates input, forget, cell, output."""
     w_ih, w_hh, b_ih, b_hh = weights
     size = w_hh.shape[1]
     h = c = torch.zeros(size, dtype=w_hh.dtype)
@@ -53,14 +45,8 @@ def lstm(rows, weights):
     return states
 
 
-def recurrent(rows, forwards, backwards=()):
-    """Last state of each direction after all layers; `forwards` and `backwards`: weights per layer."""
-    for index, weights in enumerate(forwards):
-        ahead = lstm(rows, weights)
-        if backwards:
-            behind = lstm(rows[::-1], backwards[index])[::-1]
-            rows = [torch.cat(pair) for pair in zip(ahead, behind, strict=True)]
-        else:
-            rows = ahead
-    size = len(forwards[0][3]) // 4
-    return torch.cat([rows[-1][:size], rows[0][size:]]), rows
+def recurrent(rows, layers):
+    """States after all layers; `layers`: weights of each."""
+    for weights in layers:
+        rows = lstm(rows, weights)
+    return rows

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from wordorder.encodings.places import check_positive
 from wordorder.networks.initialisation import Generators
 from wordorder.ops import valid_tokens
-from wordorder.ops.complex import Pair, split, stack, streams
+from wordorder.ops.complex import Pair, split, stack
+from wordorder.ops.tokens import without_padding
 from wordorder.papers.complex_order.recurrent import Rows
 
 
@@ -28,39 +29,35 @@ class ComplexLSTM(nn.Module):
     Args:
         inputs: complex channels in, D.
         hidden: complex channels of a state, n.
-        bidirectional: a second LSTM reads each text from its end.
         shared: real weights and one real bias, the same on both streams.
 
     Shape:
-        (B, T, D) pairs or (B, T, 2D) stacked -> states, (B, T, n) pairs or (B, T, 2n) stacked; 2n for n where
-        bidirectional, the channels of the second after those of the first. 0 where padding is.
+        (B, T, D) pairs or (B, T, 2D) stacked -> states, (B, T, n) pairs or (B, T, 2n) stacked, 0 where padding is.
 
     Raises:
         ValueError: a size is not positive.
     """
 
-    def __init__(self, inputs: int, hidden: int, *, bidirectional: bool = False, shared: bool = False) -> None:
+    def __init__(self, inputs: int, hidden: int, *, shared: bool = False) -> None:
         super().__init__()
         check_positive(inputs=inputs, hidden=hidden)
         self.inputs, self.hidden, self.shared = inputs, hidden, shared
-        self.directions = nn.ModuleList(_Direction(inputs, hidden, shared) for _ in range(2 if bidirectional else 1))
+        # In a list, since the seeds of first values are the parameters' names, "directions.0.bias" and so on.
+        self.directions = nn.ModuleList([_Direction(inputs, hidden, shared)])
 
     def forward(self, z: Pair | Tensor, *, key_padding_mask: Tensor | None = None) -> Pair | Tensor:
         """Return the states of all tokens; ``key_padding_mask`` is bool (B, T), True = padding, on either side."""
         if not isinstance(z, Tensor):
             return split(self(stack(z), key_padding_mask=key_padding_mask))
         valid_BT = valid_tokens(key_padding_mask, z.shape[0], z.shape[1])
-        rows = Rows(z, valid_BT)
-        z = rows.to_front(z)
-        states = [streams(self.directions[0](z))]
-        if len(self.directions) > 1:
-            states.append(streams(rows.reverse(self.directions[1](rows.reverse(z)))))
-        found = rows.back(torch.cat(states, dim=-1).flatten(-2))
-        return found if valid_BT is None else found.masked_fill(~valid_BT[..., None], 0.0)
+        rows = Rows(valid_BT)
+        # Dropout draws in the order of memory, in which torch's LSTM has the steps first.
+        states = self.directions[0](rows.to_front(z)).contiguous()
+        return without_padding(rows.back(states), valid_BT)
 
 
 class _Direction(nn.Module):
-    """The weights of one direction."""
+    """The weights of the LSTM."""
 
     def __init__(self, inputs: int, hidden: int, shared: bool) -> None:
         super().__init__()

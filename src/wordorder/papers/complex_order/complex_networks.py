@@ -10,18 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.encodings.places import check_positive
 from wordorder.networks.complex_valued import ComplexLinear, ComplexOptions, PhaseDropout
 from wordorder.networks.complex_valued.layers import ComplexBias
 from wordorder.networks.complex_valued.options import ReadOut, complex_encoding_options
-from wordorder.networks.options import ACTIVATIONS
 from wordorder.ops import valid_tokens
-from wordorder.ops.complex import split, stack
 from wordorder.ops.tokens import pool_tokens, zero_if_empty
 from wordorder.papers.complex_order.complex_convolution import ComplexConvolution
 from wordorder.papers.complex_order.complex_lstm import ComplexLSTM
 from wordorder.papers.complex_order.convolution import check_filters, largest, windows
-from wordorder.papers.complex_order.network import TextBody, TextEmbedding, TextOutput, check_activation
-from wordorder.papers.complex_order.recurrent import RecurrentPooling, check_recurrent, pool_states
+from wordorder.papers.complex_order.network import TextBody, TextEmbedding, TextOutput
 
 
 class ComplexTextEmbedding(TextEmbedding):
@@ -79,37 +77,34 @@ class ComplexBagOfWords(ComplexBody):
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 10, with ``x + iy`` the mean and ``A + iB`` the layer::
 
-        z = f(A x - B y + b_r) + i f(B x + A y + b_i),    features = |z|
+        z = relu(A x - B y + b_r) + i relu(B x + A y + b_i),    features = |z|
 
     The paper's code has neither: it sums both parts and puts a real linear layer on them.
 
     Args:
         width: complex channels of the embeddings and of the layer, C.
-        activation: f, on each part: "relu", "gelu" or "silu".
         shared_weights: one real matrix for both parts (B = 0).
         bias: of the layer; see `ComplexLinear`.
 
     Raises:
-        ValueError: unknown activation, bias or read-out.
+        ValueError: unknown bias or read-out.
     """
 
     def __init__(
         self,
         width: int,
         *,
-        activation: str = "relu",
         shared_weights: bool = False,
         bias: ComplexBias = "complex",
         read_out: ReadOut = "modulus",
     ) -> None:
         super().__init__(width, read_out)
-        self.activation = check_activation(activation)
         self.dense = ComplexLinear(width, width, shared=shared_weights, bias=bias)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Map vectors (B, T, 2C) to features (B, C), or (B, 2C) without read-out."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
-        z_BC = ACTIVATIONS[self.activation](self.dense.stacked(pool_tokens("mean", x_BTC, valid_BT)))
+        z_BC = F.relu(self.dense.stacked(pool_tokens("mean", x_BTC, valid_BT)))
         return TextOutput(zero_if_empty(self.read_out(z_BC), valid_BT), x_BTC)
 
 
@@ -119,17 +114,17 @@ class ComplexTextConvolution(ComplexBody):
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 11, with filters ``A + iB``; activation and maximum are
     taken of each part by itself, as in the paper's code::
 
-        r[s] = f(A * x - B * y + b_r),   q[s] = f(A * y + B * x + b_i),    features = |max_s r[s] + i max_s q[s]|
+        r[s] = relu(A * x - B * y + b_r),   q[s] = relu(A * y + B * x + b_i),    features = |max_s r[s] + i max_s q[s]|
 
     Args:
         width: complex channels of the embeddings, C.
-        filters: complex filters of each size; ``kernel_sizes`` and ``activation`` are those of `TextConvolution`.
+        filters: complex filters of each size; ``kernel_sizes`` are those of `TextConvolution`.
         shared_weights: real filters, the same on both parts (B = 0).
         bias: see `ComplexConvolution`; the paper's code shares it between the parts.
         read_out: see `ComplexBody`; the paper's code has "none".
 
     Raises:
-        ValueError: a size is out of range, or unknown activation, bias or read-out.
+        ValueError: a size is out of range, or unknown bias or read-out.
     """
 
     def __init__(
@@ -138,14 +133,12 @@ class ComplexTextConvolution(ComplexBody):
         *,
         filters: int = 128,
         kernel_sizes: Sequence[int] = (3, 4, 5),
-        activation: str = "relu",
         shared_weights: bool = False,
         bias: ComplexBias = "complex",
         read_out: ReadOut = "modulus",
     ) -> None:
         check_filters(filters, kernel_sizes)
         super().__init__(filters * len(kernel_sizes), read_out)
-        self.activation = check_activation(activation)
         self.filters = nn.ModuleList(
             ComplexConvolution(width, filters, size=size, shared=shared_weights, bias=bias) for size in kernel_sizes
         )
@@ -156,7 +149,7 @@ class ComplexTextConvolution(ComplexBody):
         responses: list[Tensor] = []
         for bank in self.filters:
             assert isinstance(bank, ComplexConvolution)
-            z_BTF = ACTIVATIONS[self.activation](bank.stacked(F.pad(x_BTC, (0, 0, 0, bank.size - 1))))
+            z_BTF = F.relu(bank.stacked(F.pad(x_BTC, (0, 0, 0, bank.size - 1))))
             responses.append(largest(z_BTF.transpose(1, 2), windows(x_BTC, valid_BT, bank.size)))
         real, imag = zip(*(response.chunk(2, dim=1) for response in responses), strict=True)
         z_BF = torch.cat((*real, *imag), dim=1)
@@ -164,20 +157,20 @@ class ComplexTextConvolution(ComplexBody):
 
 
 class ComplexTextRecurrent(ComplexBody):
-    """Layers of complex LSTMs; the features are read out of the last complex state (of both directions).
+    """Layers of complex LSTMs; the features are read out of the last complex state.
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 12 and 13; the cell is `ComplexLSTM`'s::
 
-        features = |h_n|                       or  |[h_n ; h'_1]|, h' read from the end
+        features = |h_n|
 
     Args:
         width: complex channels of the embeddings, C; further arguments as in `TextRecurrent`.
-        hidden: complex channels of one direction's state, H; positive.
+        hidden: complex channels of the state, H; positive.
         dropout: between layers, of complex numbers.
         shared_weights: real weights, the same on both parts.
 
     Raises:
-        ValueError: a size is out of range, or unknown pooling or read-out.
+        ValueError: a size is out of range, or unknown read-out.
     """
 
     def __init__(
@@ -186,31 +179,20 @@ class ComplexTextRecurrent(ComplexBody):
         *,
         hidden: int,
         layers: int = 1,
-        bidirectional: bool = False,
-        pooling: RecurrentPooling = "last",
         dropout: float = 0.0,
         shared_weights: bool = False,
         read_out: ReadOut = "modulus",
     ) -> None:
-        check_recurrent(hidden, layers, pooling)
-        states = 2 * hidden if bidirectional else hidden
-        super().__init__(states, read_out)
-        self.hidden = hidden
-        self.pooling: RecurrentPooling = pooling
-        self.layers = nn.ModuleList(
-            ComplexLSTM(inputs, hidden, bidirectional=bidirectional, shared=shared_weights)
-            for inputs in (width, *([states] * (layers - 1)))
-        )
+        check_positive(hidden=hidden, layers=layers)
+        super().__init__(hidden, read_out)
+        widths = (width, *([hidden] * (layers - 1)))
+        self.layers = nn.ModuleList(ComplexLSTM(inputs, hidden, shared=shared_weights) for inputs in widths)
         self.dropout = PhaseDropout(dropout)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """Map vectors (B, T, 2C) to features (B, H), (B, 2H) if bidirectional; twice as many without read-out."""
+        """Map vectors (B, T, 2C) to features (B, H), or (B, 2H) without read-out."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         for index, layer in enumerate(self.layers):
             x_BTC = layer(self.dropout(x_BTC) if index else x_BTC, key_padding_mask=key_padding_mask)
-        if self.pooling == "mean":  # of both parts at once: each by itself would be rounded otherwise
-            pooled = pool_tokens("mean", x_BTC, valid_BT)
-        else:
-            real, imag = (pool_states(self.pooling, part, valid_BT, self.hidden) for part in split(x_BTC))
-            pooled = stack((real, imag))
-        return TextOutput(zero_if_empty(self.read_out(pooled), valid_BT), x_BTC)
+        last_BC = pool_tokens("last", x_BTC, valid_BT)
+        return TextOutput(zero_if_empty(self.read_out(last_BC), valid_BT), x_BTC)

@@ -1,7 +1,7 @@
 """The Hugging Face configuration of the text classifiers, and the text network that it describes."""
 
 from collections.abc import Callable
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -25,7 +25,6 @@ from wordorder.papers.complex_order.network import (
     TextEmbedding,
     TextNetwork,
     TextTransformer,
-    check_activation,
 )
 from wordorder.papers.complex_order.recurrent import TextRecurrent
 from wordorder.papers.complex_order.reference_code import (
@@ -51,16 +50,15 @@ class WordOrderClassifierConfig(WordOrderConfig):
         architecture: "bag-of-words" (mean of the embeddings), "convolution" (filters over the text, largest response
             of each), "recurrent" (LSTM, last state) or "transformer" (encoder).
         hidden_size: channels of the embeddings, and of the Transformer.
-        hidden_act: "relu" (the papers'), "gelu", "silu"; in the Transformer also "swiglu".
+        hidden_act: of the Transformer, "relu" (the paper's), "gelu", "silu" or "swiglu"; the others have relu.
         num_hidden_layers: of the recurrent network and of the Transformer; 1, as in the papers.
         encoding: a name of the catalogue, or several joined by "+". Those that act on queries, keys or scores need the
             Transformer; "complex-order", the default, goes with every architecture, real or complex.
-        pooling: what of the last layer stands for the text: "mean", "first" or "last" token; None = "mean" for the
-            Transformer, "last" for the recurrent network, which has these two.
+        pooling: what of the Transformer's last layer stands for the text: "mean", "first" or "last" token; None =
+            "mean".
         kernel_sizes: tokens that a filter of the convolution sees; None = [3, 4, 5].
         filters: of each size.
-        recurrent_size: channels of the recurrent state, of one direction; None = hidden_size.
-        bidirectional: a second recurrent network reads the text from its end.
+        recurrent_size: channels of the recurrent state; None = hidden_size.
         recurrent_cell: "lstm", or "unitary" (the cell of the paper's code; complex networks only).
         complex_options: of the complex layers: shared_weights, bias, read_out, and in the Transformer also scores,
             shared_norms, nonlinearity; see `ComplexEncoder`. read_out is "linear" in the Transformer if not given, and
@@ -87,7 +85,6 @@ class WordOrderClassifierConfig(WordOrderConfig):
     kernel_sizes: list[int] | None = None
     filters: int = 128
     recurrent_size: int | None = None
-    bidirectional: bool = False
     recurrent_cell: Literal["lstm", "unitary"] = "lstm"
     variant: Literal["paper", "reference-code"] = "paper"
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"
@@ -133,12 +130,8 @@ def build_text_network(config: WordOrderClassifierConfig) -> Network:
         dropout=config.hidden_dropout_prob,
         padding_idx=config.pad_token_id,
     )
-    how = {"bag-of-words": "takes the mean", "convolution": "takes each filter's largest response"}
-    if config.pooling is not None and config.architecture in how:
-        raise BadInput(
-            f"pooling must be left out for architecture {config.architecture!r}, which {how[config.architecture]}, "
-            f"got {config.pooling!r}"
-        )
+    if config.pooling is not None:
+        raise BadInput(f"pooling must be left out for architecture {config.architecture!r}, got {config.pooling!r}")
     return TextNetwork(words, BODIES[config.architecture](config))
 
 
@@ -146,21 +139,14 @@ def _bag(config: WordOrderClassifierConfig) -> TextBody:
     options = complex_options(config, ComplexBagOfWords)
     if not config.complex_valued:
         return BagOfWords(config.hidden_size)
-    return ComplexBagOfWords(config.hidden_size, activation=_activation(config), **options)
+    return ComplexBagOfWords(config.hidden_size, **options)
 
 
 def _convolution(config: WordOrderClassifierConfig) -> TextBody:
     kind = ComplexTextConvolution if config.complex_valued else TextConvolution
     sizes = {} if config.kernel_sizes is None else {"kernel_sizes": config.kernel_sizes}
     options = complex_options(config, ComplexTextConvolution)
-    return kind(config.hidden_size, filters=config.filters, activation=_activation(config), **sizes, **options)
-
-
-def _activation(config: WordOrderClassifierConfig) -> str:
-    try:
-        return check_activation(config.hidden_act)
-    except ValueError as error:
-        raise BadInput(f"hidden_act: of architecture {config.architecture!r} the {error}") from None
+    return kind(config.hidden_size, filters=config.filters, **sizes, **options)
 
 
 def _recurrent(config: WordOrderClassifierConfig) -> TextBody:
@@ -168,14 +154,12 @@ def _recurrent(config: WordOrderClassifierConfig) -> TextBody:
     if hidden <= 0:
         raise BadInput(f"recurrent_size must be positive, got {hidden}")
     if config.recurrent_cell == "unitary":
-        only = {"complex_valued": True, "num_hidden_layers": 1, "bidirectional": False}
+        only = {"complex_valued": True, "num_hidden_layers": 1}
         faults = [
             f"recurrent_cell 'unitary' needs {name} = {value}, got {getattr(config, name)}"
             for name, value in only.items()
             if getattr(config, name) != value
         ]
-        if config.pooling not in (None, "last"):
-            faults.append(f"recurrent_cell 'unitary' needs pooling 'last', got {config.pooling!r}")
         if faults:
             raise BadInput(faults)
         return UnitaryTextRecurrent(config.hidden_size, hidden=hidden, **complex_options(config, UnitaryTextRecurrent))
@@ -184,8 +168,6 @@ def _recurrent(config: WordOrderClassifierConfig) -> TextBody:
         config.hidden_size,
         hidden=hidden,
         layers=config.num_hidden_layers,
-        bidirectional=config.bidirectional,
-        pooling=cast("Any", config.pooling or "last"),
         dropout=config.hidden_dropout_prob,
         **complex_options(config, ComplexTextRecurrent),
     )

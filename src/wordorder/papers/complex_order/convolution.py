@@ -10,10 +10,9 @@ from torch.nn import functional as F
 
 from wordorder.encodings.places import check_positive
 from wordorder.networks.initialisation import Generators, draw_weights
-from wordorder.networks.options import ACTIVATIONS
 from wordorder.ops import valid_tokens
 from wordorder.ops.tokens import first_token, last_token, zero_if_empty
-from wordorder.papers.complex_order.network import TextBody, TextOutput, check_activation
+from wordorder.papers.complex_order.network import TextBody, TextOutput
 
 
 class FilterBank(nn.Conv1d):
@@ -31,7 +30,7 @@ class TextConvolution(TextBody):
 
     Kim 2014, "Convolutional neural networks for sentence classification", https://arxiv.org/abs/1408.5882, Sec. 2::
 
-        c[s] = f(b + sum_j W_j . x[s + j]),  j = 0 .. k - 1,  s = 0 .. n - k        (windows inside the text)
+        c[s] = relu(b + sum_j W_j . x[s + j]),  j = 0 .. k - 1,  s = 0 .. n - k        (windows inside the text)
         features = max_s c[s]
 
     A text of fewer than k tokens has one window, filled up with zeros. Padding is in no window, so it changes nothing.
@@ -40,18 +39,14 @@ class TextConvolution(TextBody):
         width: channels of the embeddings, C.
         filters: filters of each size; positive.
         kernel_sizes: tokens that a filter sees, k; positive, each once.
-        activation: f, "relu" (the paper's), "gelu" or "silu".
 
     Raises:
-        ValueError: a size is out of range, or unknown activation.
+        ValueError: a size is out of range.
     """
 
-    def __init__(
-        self, width: int, *, filters: int = 128, kernel_sizes: Sequence[int] = (3, 4, 5), activation: str = "relu"
-    ) -> None:
+    def __init__(self, width: int, *, filters: int = 128, kernel_sizes: Sequence[int] = (3, 4, 5)) -> None:
         check_filters(filters, kernel_sizes)
         super().__init__(features=filters * len(kernel_sizes))
-        self.activation = check_activation(activation)
         self.filters = nn.ModuleList(FilterBank(width, filters, size) for size in kernel_sizes)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
@@ -62,7 +57,7 @@ class TextConvolution(TextBody):
         for bank in self.filters:
             assert isinstance(bank, FilterBank)
             size = bank.kernel_size[0]
-            response_BFT = ACTIVATIONS[self.activation](bank(F.pad(x_BCT, (0, size - 1))))
+            response_BFT = F.relu(bank(F.pad(x_BCT, (0, size - 1))))
             responses.append(largest(response_BFT, windows(x_BTC, valid_BT, size)))
         return TextOutput(zero_if_empty(torch.cat(responses, dim=1), valid_BT), x_BTC)
 

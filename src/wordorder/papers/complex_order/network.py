@@ -19,7 +19,6 @@ from wordorder.encodings import (
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
 from wordorder.networks.encoder import Encoder
-from wordorder.networks.options import ACTIVATIONS
 from wordorder.networks.stack import check_given
 from wordorder.ops import Contiguous, PositionsLike, as_positions, pool, valid_tokens
 from wordorder.ops.tokens import Pooling, without_padding
@@ -247,10 +246,3 @@ class BagOfWords(TextBody):
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Take the mean of tokens, (B, T, C) -> features (B, C)."""
         return TextOutput(pool("mean", x_BTC, key_padding_mask=key_padding_mask), x_BTC)
-
-
-def check_activation(name: str) -> str:
-    """Return the name, if it is that of an activation of each number alone; "swiglu" needs two numbers for one."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
-    return name
