@@ -22,9 +22,9 @@ from wordorder.training.checkpoints.checkpoint import (
     run_folder_fault,
 )
 from wordorder.training.loop.interruption import stopping_at_once
-from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
 from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
+from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
 from wordorder.training.runs import folder as files
 from wordorder.training.runs.folder import Data, Environment, RunResult, read_result
 
@@ -93,7 +93,8 @@ def _run(
     _check_folder(recipe, folder, resume=resume)
     if (folder / files.METRICS).exists():
         result = read_result(folder)
-        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / files.METRICS})")
+        result_file = folder / files.METRICS
+        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({result_file})")
         return result
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
@@ -269,5 +270,3 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             if not free and old.get(name) != new.get(name):
                 found.append(f"{section}.{name} was {old.get(name)!r}, now {new.get(name)!r}")
     return found
-
-
