@@ -1,414 +1,271 @@
-"""Measure the shape of the source, and print each number beside its goal: `python -m tools.house`.
+"""Print what the source and the tests have, beside 8e4fa2c and the goals of the third edition: `python -m tools.house`.
 
-It reads the files and runs nothing of them. Goals that are not met are no error: the table says where the work is.
-The first edition had 1,207 annotations with `Any` and 219 casts; the goals are half of that.
+`make lint` ends with it. A goal that is not met is no error: the table says where the work is, and `--places` lists
+what a row counts. What needs a run is counted by two other programs; where one fails, its rows say so.
 """
 
 import argparse
-import ast
-import importlib.util
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from itertools import combinations
 from pathlib import Path
 
-SRC = Path(__file__).resolve().parents[1] / "src" / "wordorder"
+from tools.figures import source
+from tools.figures.source import Count
 
-FILES = 16
-FOLDERS_WITH_MORE = {"encodings": "one file per published encoding"}
+ROOT = Path(__file__).resolve().parents[1]
+SRC, TESTS = ROOT / "src" / "wordorder", ROOT / "tests"
+CORE = ("ops", "encodings", "attention", "memory", "networks")
 
-ARGUMENTS = 12
-WIDER = {
-    "TransformerOptions": "sizes and style of a network in one value, so that nothing else repeats them",
-    "Call": "a record of what is known of a call, which a pure function reads",
-    "WordOrderConfig": "the keys of Hugging Face's config.json",
-    "WordOrderClassifierConfig": "the keys of Hugging Face's config.json",
-}
+ABOUT_THE_REPOSITORY = ("repository/*.py", "benchmarks/*.py", "**/test_page_of_*.py")
+"""Tests of pages, versions, layout and the scripts of benchmarks/, not of the package."""
 
-TASKS = (
-    "masked-lm",
-    "causal-lm",
-    "classification",
-    "token-classification",
-    "regression",
-    "question-answering",
-    "translation",
-)
-"""Names of tasks as recipes write them, those to come included."""
+PROGRAMS = ("tools.figures.core", "tools.figures.comparison")
+"""Modules that print numbers by name: JSON, in their last line."""
+SECONDS = 300
+"""Longest time of such a program."""
 
-SIX = 6
-"""Lines of code, without blank ones, comments, docstrings and imports, from which a repetition counts."""
-
-Graph = Mapping[str, Sequence[str]]
+Figures = Mapping[str, int | str]
+"""What the programs have printed: numbers, or the reason why one is missing."""
+Measure = Callable[[Figures], tuple[str, Sequence[str]]]
+"""Returns the text of a row for the present tree, and what it counts, one line each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class NotMeasured(Exception):
+    """A number that is missing, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
     """One line of the table."""
 
     name: str
-    """What is measured."""
-    today: str
-    """What the source has now."""
+    then: str
+    """At 8e4fa2c, counted in the same way."""
     goal: str
-    """What it should have."""
-    places: tuple[str, ...] = ()
-    """Where it was found, as ``file:line: text``."""
-    reason: str = ""
-    """The reason why the goal is not met, or what the number leaves out."""
+    measure: Measure
 
 
-def modules(source: Path = SRC) -> dict[str, Path]:
-    """Return the Python files of a package by their module names."""
-    found: dict[str, Path] = {}
-    for file in sorted(source.rglob("*.py")):
-        parts = file.relative_to(source.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
-    return found
+def counted(form: str, *counts: Callable[[], Count]) -> Measure:
+    """Return the measure that fills a form with counts, and lists the places of all of them."""
+
+    def measure(_: Figures) -> tuple[str, Sequence[str]]:
+        results = [count() for count in counts]
+        places = [line for result in results for line in result.places]
+        return form.format(*(result.number for result in results)), places
+
+    return measure
 
 
-def parsed(file: Path) -> ast.Module:
-    """Return the syntax tree of a file."""
-    return _tree(file.read_text(encoding="utf-8"))
+def printed(*names: str) -> Measure:
+    """Return the measure that shows numbers of the programs side by side.
 
-
-@cache  # each measure reads all files again
-def _tree(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
-def imported(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """Yield the known modules that a file imports anywhere: in functions and for type checkers too."""
-    for node in ast.walk(parsed(file)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                if full in known or node.module in known:
-                    yield full if full in known else node.module
-
-
-def graph_of(known: Mapping[str, Path]) -> Graph:
-    """Return the modules that each module imports."""
-    return {name: sorted({other for other in imported(file, known) if other != name}) for name, file in known.items()}
-
-
-def circles(graph: Graph) -> list[list[str]]:
-    """Return the groups of modules that all reach each other (Tarjan 1972)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(module: str) -> None:
-        index[module] = low[module] = len(index)
-        stack.append(module)
-        for other in graph[module]:
-            if other not in index:
-                visit(other)
-            if other in stack:
-                low[module] = min(low[module], low[other])
-        if low[module] == index[module]:
-            group = stack[stack.index(module) :]
-            del stack[stack.index(module) :]
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for module in graph:
-        if module not in index:
-            visit(module)
-    return found
-
-
-def files_by_folder(source: Path = SRC) -> Counter[str]:
-    """Count the Python files of every folder, those of its own folders left out."""
-    return Counter(str(file.parent.relative_to(source)) for file in source.rglob("*.py"))
-
-
-def arguments_of(node: ast.ClassDef) -> int:
-    """Return how many arguments the constructor of a class has, self left out: of a dataclass, its fields."""
-    for part in node.body:
-        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-            return len(part.args.args) - 1 + len(part.args.kwonlyargs)
-    if any("dataclass" in ast.unparse(d) or ast.unparse(d) == "strict" for d in node.decorator_list):
-        return sum(isinstance(p, ast.AnnAssign) and "ClassVar" not in ast.unparse(p.annotation) for p in node.body)
-    return 0
-
-
-def constructors(source: Path = SRC) -> list[tuple[int, str, bool]]:
-    """Return (arguments, class, whether `__init__` is written out) of all classes that are built with arguments."""
-    found: list[tuple[int, str, bool]] = []
-    for file in sorted(source.rglob("*.py")):
-        for node in ast.walk(parsed(file)):
-            if isinstance(node, ast.ClassDef) and (count := arguments_of(node)):
-                written = any(isinstance(part, ast.FunctionDef) and part.name == "__init__" for part in node.body)
-                found.append((count, node.name, written))
-    return sorted(found, key=lambda item: (-item[0], item[1]))
-
-
-def task_names_of(node: ast.AST, constants: Mapping[str, set[str]]) -> set[str]:
-    """Return the names of tasks that one side of a comparison holds, written there or in a constant."""
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        return {name for item in node.elts for name in task_names_of(item, {})}
-    if isinstance(node, ast.Constant):
-        return {node.value} & set(TASKS) if isinstance(node.value, str) else set()
-    name = getattr(node, "id", None) or getattr(node, "attr", "")
-    return constants.get(name, set())
-
-
-def task_comparisons(source: Path = SRC) -> list[str]:
-    """Return the places outside tasks/ that compare something with the name of a task, or match it.
-
-    The key `problem_type` of Hugging Face's configurations also has the value "regression", and is no task.
+    Raises:
+        NotMeasured: by the measure, if a number is missing.
     """
-    trees = {
-        file: parsed(file) for file in sorted(source.rglob("*.py")) if file.relative_to(source).parts[0] != "tasks"
-    }
-    constants: dict[str, set[str]] = {}
-    for tree in trees.values():
-        for node in tree.body:
-            if isinstance(node, ast.Assign):
-                targets, value = node.targets, node.value
-            elif isinstance(node, ast.AnnAssign):
-                targets, value = [node.target], node.value
-            else:
-                continue
-            if isinstance(value, ast.Tuple | ast.List | ast.Set) and (names := task_names_of(value, {})):
-                constants.update((ast.unparse(target), names) for target in targets)
-    found: list[str] = []
-    for file, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
-                sides = (node.left, *node.comparators)
-            elif isinstance(node, ast.MatchValue):
-                sides = (node.value,)
-            else:
-                continue
-            named = any(task_names_of(side, constants) for side in sides)
-            if named and "problem_type" not in ast.unparse(sides[0]):
-                found.append(f"{file.relative_to(source)}:{node.lineno}: {ast.unparse(node)}")
-    return found
+
+    def measure(figures: Figures) -> tuple[str, Sequence[str]]:
+        numbers = [figures.get(name, "") for name in names]
+        for number in numbers:
+            if isinstance(number, str):
+                raise NotMeasured(number)
+        return "; ".join(f"{number:,}" for number in numbers), ()
+
+    return measure
 
 
-def annotations_of(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the annotations that a node itself carries."""
-    for name in ("annotation", "returns"):
-        if isinstance(found := getattr(node, name, None), ast.expr):
-            yield found
+def working_links(_: Figures) -> tuple[str, Sequence[str]]:
+    """Measure the README: how many addresses resolve; listed are the others."""
+    links = source.readme_links(ROOT)
+    return f"{links.number - len(links.places)} of {links.number}", links.places
 
 
-def any_annotations(source: Path = SRC) -> list[str]:
-    """Return the annotations with `Any` in them, those in quotes included."""
-    found: list[str] = []
-    for file in sorted(source.rglob("*.py")):
-        for node in ast.walk(parsed(file)):
-            for annotation in annotations_of(node):
-                if re.search(r"\bAny\b", text := ast.unparse(annotation)):
-                    found.append(f"{file.relative_to(source)}:{annotation.lineno}: {text}")
-    return found
+def tests_of_the_repository() -> Count:
+    """Count the lines of the test files that are about the repository itself."""
+    files = sorted({file for pattern in ABOUT_THE_REPOSITORY for file in TESTS.glob(pattern)})
+    sizes = {file: source.lines_of(file) for file in files}
+    return Count(sum(sizes.values()), tuple(f"{file.relative_to(TESTS)}: {size}" for file, size in sizes.items()))
 
 
-def casts(source: Path = SRC) -> list[str]:
-    """Return the calls of `typing.cast`."""
-    return [
-        f"{file.relative_to(source)}:{node.lineno}: {ast.unparse(node)}"
-        for file in sorted(source.rglob("*.py"))
-        for node in ast.walk(parsed(file))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("cast", "typing.cast")
-    ]
-
-
-def private_methods(classes: Sequence[ast.ClassDef]) -> set[str]:
-    """Return the methods whose names begin with one underscore."""
-    names = {part.name for node in classes for part in node.body if isinstance(part, ast.FunctionDef)}
-    return {name for name in names if name.startswith("_") and not name.startswith("__")}
-
-
-def trainer_methods() -> set[str] | None:
-    """Return the private methods of transformers.Trainer, read from its source; None where it is not installed."""
-    spec = importlib.util.find_spec("transformers")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    tree = parsed(Path(spec.submodule_search_locations[0]) / "trainer.py")
-    return private_methods([node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Trainer"])
-
-
-def trainer_overrides(private: set[str], source: Path = SRC) -> list[str]:
-    """Return the private methods of Trainer that classes derived from it define anew."""
-    classes = {
-        node.name: (file, node)
-        for file in sorted(source.rglob("*.py"))
-        for node in ast.walk(parsed(file))
-        if isinstance(node, ast.ClassDef)
-    }
-
-    def derives(name: str, seen: frozenset[str] = frozenset()) -> bool:
-        plain = name.split(".")[-1]
-        if plain.lstrip("_") in ("Trainer", "Seq2SeqTrainer"):
-            return True
-        if plain not in classes or plain in seen:
-            return False
-        return any(derives(ast.unparse(base), seen | {plain}) for base in classes[plain][1].bases)
-
-    return sorted(
-        f"{file.relative_to(source)}:{node.lineno}: {name}.{method}"
-        for name, (file, node) in classes.items()
-        if derives(name)
-        for method in private_methods([node]) & private
-    )
-
-
-def code_lines(file: Path) -> list[tuple[int, str]]:
-    """Return (line number, text) of the lines of code, without blank ones, comments, docstrings and imports."""
-    text = file.read_text(encoding="utf-8")
-    left_out: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        bare = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        if isinstance(node, ast.Import | ast.ImportFrom) or bare:
-            left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
-    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if number not in left_out)
-    return [(number, line) for number, line in lines if line and not line.startswith("#")]
-
-
-def signature_lines(file: Path) -> set[int]:
-    """Return the numbers of the lines in which functions declare their arguments."""
-    found: set[int] = set()
-    for node in ast.walk(parsed(file)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.update(range(node.lineno, node.body[0].lineno))
-    return found
-
-
-def in_signature(place: str, source: Path = SRC) -> bool:
-    """Tell whether a repetition begins in the arguments of a function."""
-    name, line, _ = place.split(":", 2)
-    return int(line) in signature_lines(source / name)
-
-
-def repetitions(source: Path = SRC, length: int = SIX) -> list[str]:
-    """Return the pairs of places with the same lines of code, at least `length` of them; each run counts once."""
-    files = {str(file.relative_to(source)): code_lines(file) for file in sorted(source.rglob("*.py"))}
-    windows: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
-    for name, lines in files.items():
-        texts = [text for _, text in lines]
-        for start in range(len(texts) - length + 1):
-            windows[tuple(texts[start : start + length])].append((name, start))
-    alike = {
-        (one, other)
-        for places in windows.values()
-        for one, other in combinations(places, 2)
-        if one[0] != other[0] or other[1] - one[1] >= length
-    }
-    found: list[str] = []
-    for one, other in sorted(alike):
-        if ((one[0], one[1] - 1), (other[0], other[1] - 1)) in alike:
-            continue  # a later part of a run that is counted already
-        run = length
-        while ((one[0], one[1] + run - length + 1), (other[0], other[1] + run - length + 1)) in alike:
-            run += 1
-        first, second = (f"{name}:{files[name][start][0]}" for name, start in (one, other))
-        found.append(f"{first}: {run} lines as in {second}")
-    return found
-
-
-def measures(source: Path = SRC) -> list[Measure]:
-    """Measure a package."""
-    files = sorted(source.rglob("*.py"))
-    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
-    folders = files_by_folder(source)
-    more = {folder: count for folder, count in folders.items() if folder not in FOLDERS_WITH_MORE}
-    fullest, most = max(more.items(), key=lambda item: item[1], default=("-", 0))
-    groups = circles(graph_of(modules(source)))
-    wide = [item for item in constructors(source) if item[1] not in WIDER]
-    written = next((f"{count} ({name})" for count, name, has_init in wide if has_init), "0")
-    record = next((f"{count} ({name})" for count, name, has_init in wide if not has_init), "0")
-    compared = task_comparisons(source)
-    anything, cast_calls = any_annotations(source), casts(source)
-    private = trainer_methods()
-    overrides = trainer_overrides(private or set(), source)
-    repeated = repetitions(source)
-    return [
-        Measure(
-            name="lines of src (.py)",
-            today=f"{lines:,}",
-            goal="<= 38,000",
-            reason="the loop on accelerate and the types of recipes, results and run folders were added; what is left "
-            "is equations, public docstrings, error texts and features that the pages name",
+ROWS = (
+    Row(
+        "lines of src; files of more than 450",
+        "51,126; 5",
+        "<= 38,000; 0",
+        counted("{:,}; {}", lambda: source.lines(SRC), lambda: source.long_files(SRC)),
+    ),
+    Row(
+        f"lines of {', '.join(CORE)}",
+        "14,561",
+        "<= 13,000",
+        counted("{:,}", lambda: source.lines(*(SRC / folder for folder in CORE))),
+    ),
+    Row(
+        "lines loaded by one Encoder forward; by `compare demo`",
+        "13,262; 46,665",
+        "<= 6,000; <= 28,000",
+        printed("lines of an encoder", "lines of compare demo"),
+    ),
+    Row(
+        "calls of a tupe-r layer; of a look-ahead segment with one layer; with two",
+        "200; 511; 909",
+        "<= 100; <= 150; <= 320",
+        printed("calls of an encoder", "calls of a segment, layers 1", "calls of a segment, layers 2"),
+    ),
+    Row(
+        "validations of a recipe in `compare demo` with 4 arms and one seed; encodings built",
+        "17; 70",
+        "<= 5; <= 8",
+        printed("validations of a recipe", "encodings built"),
+    ),
+    Row(
+        "functions from `prepare` to the first batch; types",
+        "98; 16",
+        "<= 50; <= 7",
+        printed("functions to the first batch", "types to the first batch"),
+    ),
+    Row(
+        "pronoun-like names among assigned names",
+        "8.8%",
+        "< 1%",
+        counted("{:.1%}", lambda: source.pronoun_names(SRC)),
+    ),
+    Row("comment lines per 1,000", "15", ">= 40", counted("{:.0f}", lambda: source.comments(SRC))),
+    Row(
+        "lines that only check, among lines that do something",
+        "12.8%",
+        "-",
+        counted("{:.1%}", lambda: source.checks(SRC)),
+    ),
+    Row(
+        "type names in more than one file; of classes alone",
+        "36; 8",
+        "0; 0",
+        counted(
+            "{}; {}",
+            lambda: source.repeated_type_names(SRC),
+            lambda: source.repeated_type_names(SRC, classes_alone=True),
         ),
-        Measure(name="files", today=str(len(files)), goal="about 280"),
-        Measure(
-            name=f"most files in one folder ({', '.join(FOLDERS_WITH_MORE)} aside)",
-            today=f"{most} ({fullest})",
-            goal=f"<= {FILES}",
-            places=tuple(f"{folder}: {count}" for folder, count in sorted(more.items()) if count > FILES),
-        ),
-        Measure(
-            name="import circles, lazy and TYPE_CHECKING included",
-            today=str(len(groups)),
-            goal="0",
-            places=tuple(" <-> ".join(group) for group in groups),
-        ),
-        Measure(
-            name="widest constructor that is written out",
-            today=written,
-            goal=f"<= {ARGUMENTS}",
-            places=tuple(f"{name}: {count}" for count, name, has_init in wide if has_init and count > ARGUMENTS),
-        ),
-        Measure(
-            name="widest dataclass",
-            today=record,
-            goal="-",
-            places=tuple(f"{name}: {count}" for count, name, has_init in wide if not has_init and count > ARGUMENTS),
-        ),
-        Measure(
-            name="places that compare a task with a string outside tasks/",
-            today=f"{len(compared)} in {len({place.split(':')[0] for place in compared})} files",
-            goal="0",
-            places=tuple(compared),
-        ),
-        Measure(
-            name="annotations with Any",
-            today=str(len(anything)),
-            goal="<= 603",
-            places=tuple(anything),
-            reason="most stand where transformers, datasets, accelerate and tables of JSON or TOML have no types",
-        ),
-        Measure(name="casts", today=str(len(cast_calls)), goal="<= 109", places=tuple(cast_calls)),
-        Measure(
-            name="private transformers.Trainer methods overridden",
-            today=str(len({place.split(".")[-1] for place in overrides})) if private else "transformers is missing",
-            goal="0",
-            places=tuple(overrides),
-        ),
-        Measure(
-            name=f"pairs of places with {SIX} identical lines of code or more",
-            today=str(len(repeated)),
-            goal="<= 40",
-            places=tuple(repeated),
-            reason=f"{sum(in_signature(place, source) for place in repeated)} begin in the arguments of a function: "
-            "networks and encodings write theirs out, since torch and transformers read them",
-        ),
-    ]
+    ),
+    Row(
+        "source files of 60 lines or more without a test file of their name at the mirrored place",
+        "180",
+        "0",
+        counted("{}", lambda: source.untested_files(SRC, TESTS)),
+    ),
+    Row(
+        "lines of tests; of those of the repository itself",
+        "51,089; 3,444",
+        "<= 40,000; <= 800",
+        counted("{:,}; {:,}", lambda: source.lines(TESTS), tests_of_the_repository),
+    ),
+    Row(
+        "words of docs without the log",
+        "39,975",
+        "<= 38,000",
+        counted("{:,}", lambda: source.words_of_docs(ROOT / "docs")),
+    ),
+    Row("packaged recipes", "43", "8", counted("{}", lambda: source.recipes(SRC))),
+    Row("README links that resolve in a checkout", "4 of 29", "all", working_links),
+    Row(
+        "files touched by a new backend, memory, option, metric, probe or column",
+        "4 to 9",
+        "1 and a line",
+        lambda _: ("-", ()),
+    ),
+)
+
+REASONS: Mapping[str, str] = {ROWS[-1].name: "counted by hand, when one is added"}
+"""Row -> why its goal is not met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Something that the package does without, and the words by which it would be seen again."""
+
+    name: str
+    pattern: str
+    reason: str = ""
+    """Why a part of it is still there."""
+
+
+CUTS = (
+    Cut("compatibility with unreleased versions", r"older_version|changed_defaults|RENAMED|merged_from|row_wise_adam"),
+    Cut("defences beyond the loaders' own", r"normalizer_growth|PYTHONOPTIMIZE|MOST_UNPACKED|MOST_DEEP"),
+    Cut(
+        "streamed text",
+        r"shuffle_buffer|StreamOrder|cache_shards|data\.streaming|\"streaming\"",
+        "the error for the key says that a text must fit in memory, until texts are mapped from disk",
+    ),
+    Cut("adaptive softmax", r"adaptive_cutoffs|AdaptiveSoftmax|AdaptiveEmbedding"),
+    Cut("Triton kernels of waves", r"wave_kernels"),
+    Cut("aggregate and decision tables", r"decision_table|DecisionTable|def aggregate"),
+    Cut("BLiMP and position probes", r"minimal_pairs|MinimalPairs|position_probe|PositionProbe"),
+    Cut("formulas of GPU memory and time", r"peak_tflops|bytes_per_gpu|class GPUs"),
+    Cut("push, recipe-schema, recipes as commands; own help", r"cli/push|cli/recipes|cli/help|names\.json"),
+    Cut(
+        "callbacks, NEFTune, debug hooks, other optimizers, transformers' trackers",
+        r"Callback|neftune|DebugUnderflow|Adafactor|GaLore|transformers\.integrations",
+        "DefaultFlowCallback says when to log, score and save, as long as [training] is read by TrainingArguments",
+    ),
+    Cut("networks of papers outside of papers/", r"networks/text|encodings/word_vectors|^conversion/|models/classifier"),
+    Cut(
+        "writers of model cards",
+        r"model_cards?\.py",
+        "one writes; each of training and comparison has a file that collects what its card says",
+    ),
+)
+"""Rows of the table of what goes, those of the first step."""
+
+
+def run(program: str) -> Figures:
+    """Return what a program prints; where it fails, the last line of its complaint under its own name."""
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", program]
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return {program: f"{program} takes more than {SECONDS} s"}
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        complaint = done.stderr.strip().splitlines() or ["no output"]
+        return {program: f"{program}: {complaint[-1]}"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m tools.house", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--places", action="store_true", help="list below each line where it was found")
+    parser.add_argument("--places", action="store_true", help="list below each row what it counts")
     options = parser.parse_args(arguments)
-    found = measures()
-    name, today = (max(len(getattr(measure, field)) for measure in found) for field in ("name", "today"))
-    print(f"{'':{name}}  {'today':{today}}  goal")
-    for measure in found:
-        print(f"{measure.name:{name}}  {measure.today:{today}}  {measure.goal}")
-        if measure.reason:
-            print(f"    {measure.reason}")
-        for place in measure.places if options.places else ():
-            print(f"    {place}")
+
+    with ThreadPoolExecutor() as pool:
+        figures = {name: figure for result in pool.map(run, PROGRAMS) for name, figure in result.items()}
+    failures = "; ".join(str(figures[program]) for program in PROGRAMS if program in figures)
+
+    columns = "{:" + str(max(len(row.name) for row in ROWS)) + "}  {:>14}  {:>14}  {}"
+    print(columns.format("", "8e4fa2c", "now", "goal"))
+    for row in ROWS:
+        reason = REASONS.get(row.name, "")
+        try:
+            now, places = row.measure(figures)
+        except NotMeasured as error:
+            now, places, reason = "not measured", (), str(error) or failures
+        print(columns.format(row.name, row.then, now, row.goal))
+        for line in (*filter(None, [reason]), *(places if options.places else ())):
+            print(f"    {line}")
+
+    print("\nWhat went, and where it is still named:")
+    for cut in CUTS:
+        left = source.mentions(SRC, cut.pattern)
+        print(f"{cut.name}: {f'{left.number} lines; {cut.reason}' if left.number else 'gone'}")
+        for line in left.places if options.places else ():
+            print(f"    {line}")
 
 
 if __name__ == "__main__":

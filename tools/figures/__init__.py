@@ -1,0 +1,1 @@
+"""Count what the table of `python -m tools.house` shows, each number in one function."""
