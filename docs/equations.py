@@ -1,8 +1,7 @@
 r"""Turn the LaTeX of `math` fences into MathML as the site is built, so that no script has to run in the browser.
 
 latex2mathml passes over what it does not know: `\foo` becomes an identifier of that name, `\frac{a}` a fraction without
-a denominator. `mathml` refuses such LaTeX. mkdocs reads this file through `site_hooks.py`, and `tests/test_pages.py`
-holds every equation to it.
+a denominator. `mathml` refuses such LaTeX. mkdocs reads this file through `site_hooks.py`, which warns of it.
 """
 
 import html

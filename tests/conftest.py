@@ -3,12 +3,14 @@
 Without a GPU, Triton's kernels run on the CPU in its interpreter; a test that needs it takes the fixture `interpreter`.
 """
 
+import importlib
 import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 # Set before torch or transformers load: workers run side by side, and results must not depend on the number of cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -79,6 +81,18 @@ def compiled_for_this_test_alone() -> Iterator[None]:
     yield
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
+
+
+SCRIPTS = ("docs", "benchmarks", "evidence", "evidence/publish")
+"""Folders of scripts that import each other by name."""
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Import a script by its name, as if it had been run from its folder."""
+    for folder in SCRIPTS:
+        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / folder))
+    return importlib.import_module
 
 
 @pytest.fixture(scope="session")

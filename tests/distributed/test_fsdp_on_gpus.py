@@ -6,7 +6,7 @@ import pytest
 import tiny_recipes
 import torch
 from safetensors.torch import load_file
-from test_page_of_scaling import launch_lines, start
+from test_launchers import launch_lines, start
 
 pytestmark = pytest.mark.timeout(600)
 

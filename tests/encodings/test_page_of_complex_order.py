@@ -1,4 +1,4 @@
-"""docs/complex-order.md: its code runs, and its numbers and names are those of the code."""
+"""docs/complex-order.md: its numbers and names are those of the code."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,6 @@ from wordorder import ComplexOrderEmbedding, ComplexVanillaEmbedding
 from wordorder.encodings.wave_embedding import AsReal, FrequencyInit
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "complex-order.md").read_text(encoding="utf-8")
-
-
-def test_the_examples_run(capsys: pytest.CaptureFixture[str]):
-    for code in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
-        exec(compile(code, "complex-order.md", "exec"), {})
-    assert capsys.readouterr().out == "tensor(True)\n2 words found, 1 keep their draw\n"
 
 
 def test_the_table_counts_parameters():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "wordorder"
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "wordorder"
 
 FLOORS = {
     "ops": 0,

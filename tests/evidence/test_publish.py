@@ -1,0 +1,93 @@
+"""The numbers that the scripts of evidence/publish/ compute for the pages, on made-up results."""
+
+import json
+import math
+
+import pytest
+
+from wordorder.comparison.results_file import parse_results
+
+
+def with_curves(steps: dict[str, list[int]]):
+    """A results file of curves that fall from 2.0 to 1.0 within so many steps, by arm and seed, and stay there."""
+    rows = [
+        {"arm": arm, "seed": seed, "perplexity": 4.0, "curve": [[0, 2.0], [end, 1.0], [200, 1.0]]}
+        for arm, ends in steps.items()
+        for seed, end in enumerate(ends)
+    ]
+    planned = {"arms": len(steps), "seeds": [], "runs": len(rows)}
+    arms = [{"name": arm} for arm in steps]
+    return {"name": "made up", "task": "masked-lm", "recipe": {}, "planned": planned, "rows": rows, "arms": arms}
+
+
+def test_the_share_of_steps_is_a_geometric_mean_over_seeds(script):
+    """The baseline is at its lowest loss, 1.0, after 100 steps; the other one after 25 and after 50."""
+    publish = script("publish_scales")
+    own = publish.shares(
+        parse_results(with_curves({"slow": [100, 100, 100], "fast": [25, 50, 50]}) | {"baseline": "slow"})
+    )
+    assert own == {"fast": [0.25, 0.5, 0.5]}
+    assert publish.in_words([0.25, 0.5, 0.5]) == "40% [15%, 107%]"  # exp(-4 log(2) / 3 +- 4.303 log(2) / 3)
+    assert publish.in_words([0.5, math.inf]) == "never in 1 of 2 seeds"
+
+
+def test_pace_is_that_of_the_library(script):
+    publish = script("publish_demo")
+    curves = {
+        ("slow", 0): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.4]],
+        ("slow", 1): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.0]],
+        ("fast", 0): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
+        ("fast", 1): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
+    }
+    rows = [{"arm": arm, "seed": seed, "curve": curve} for (arm, seed), curve in curves.items()]
+    least = {"name": "x", "task": "masked-lm", "recipe": {}, "planned": {"arms": 1, "seeds": [], "runs": 4}}
+    results = parse_results({**least, "rows": rows, "arms": [{"name": "fast"}]})
+    assert publish.paces(results, "slow") == {"slow": "baseline", "fast": "never in half of the runs"}
+    reached = parse_results({**least, "rows": [rows[0], rows[2]], "arms": [{"name": "fast"}]})
+    assert publish.paces(reached, "slow")["fast"] == "15 (15 to 15), 38%"
+
+
+def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
+    tables = script("speed_tables")
+    (left_out,) = tables.IN_FIGURES_ONLY
+    times = {"plain": {"ratio": 1.0}, "ours": {"ratio": 1.254}, left_out: {"ratio": 9.0}}
+    found = tables.speed_table({"sections": {"step, 2 x 8, float32": times, "step, 2 x 9, float32": times}})
+    assert found.splitlines() == [
+        "| Step, float32 | 2 x 8 | 2 x 9 |",
+        "| :--- | ---: | ---: |",
+        "| plain | 1.00 | 1.00 |",
+        "| ours | 1.25 | 1.25 |",
+    ]
+    networks = {"encoder": {"none": {"ratio": 1.0}}, "decoder": {"none": {"ratio": 1.0}, "cope": {"ratio": 1.2}}}
+    encodings = tables.speed_table({"settings": {}, "networks": networks, "limit": "none"})
+    assert "| cope | not defined | 1.20 |" in encodings
+    assert encodings.endswith("The other 1 take 1.00 to 1.00 times as long as `none`.")
+    curve = {str(2**n): {"bytes": 2**20 * n, "seconds": 0.04} for n in range(10, 14)}
+    assert "| 8,192 | 13 | 0.0 |" in (lengths := tables.speed_table({"sections": {"training step": curve}}))
+    assert "| 4,096 |" not in lengths
+
+
+def test_results_of_a_gpu_stand_on_the_page_once_there_are_some(script, tmp_path):
+    publish = script("publish_backends")
+    assert publish.gpu_section(publish.gpu_results(tmp_path)) == publish.NOT_YET
+    measured = {"share": 0.8, "share_quartiles": [0.7, 0.9], "milliseconds": 2.0, "tflops": 300.0}
+    goal = {"section": "tupe-r, 512 tokens", "goal": "at least 0.9", "found": 0.8, "met": False}
+    rows = {"wordorder, triton": measured, "FlexAttention": {"failed": "out of memory"}}
+    shared = {"dry": False, "gpu": {"name": "H100"}, "versions": {"torch": "2.13.0"}, "finished": False}
+    (tmp_path / "gpu-attention.json").write_text(
+        json.dumps(
+            shared
+            | {"limit": "FlashAttention", "dtype": "torch.bfloat16", "sections": {goal["section"]: rows}}
+            | {"goals": [goal], "memory": {"8,192": {"wordorder, triton": {"bytes": 2**21}}}}
+        )
+    )
+    section = publish.gpu_section(publish.gpu_results(tmp_path))
+    assert "No GPU" not in section
+    assert "| tupe-r, 512 tokens | wordorder, triton | 0.80 | 0.70 to 0.90 | 2.000 | 300 |" in section
+    assert "not measured: out of memory" in section
+    assert "| tupe-r, 512 tokens | at least 0.9 | 0.80 | missed |" in section
+    assert "| 8,192 tokens | 2 |" in section
+    assert "H100, torch 2.13.0. Stopped at its time limit." in section
+    (tmp_path / "gpu-training.json").write_text(json.dumps(shared | {"dry": True, "arms": {}}))
+    with pytest.raises(ValueError, match="dry run"):
+        publish.gpu_section(publish.gpu_results(tmp_path))
