@@ -106,11 +106,6 @@ class CurveEnd:
     """Fall of the loss over the last tenth of the steps; negative where it rises."""
 
     @property
-    def relative_fall(self) -> float | None:
-        """The fall as a share of the loss at the last step; None where that is not above zero."""
-        return self.fall / self.loss if self.loss > 0 else None
-
-    @property
     def still_falling(self) -> bool:
         """True from `LEAST_RELATIVE_FALL` of the loss on, unless the fall is below `LEAST_FALL`."""
         return self.fall >= max(LEAST_FALL, LEAST_RELATIVE_FALL * self.loss)
