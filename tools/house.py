@@ -216,7 +216,9 @@ CUTS = (
         r"Callback|neftune|DebugUnderflow|Adafactor|GaLore|transformers\.integrations",
         "DefaultFlowCallback says when to log, score and save, as long as [training] is read by TrainingArguments",
     ),
-    Cut("networks of papers outside of papers/", r"networks/text|encodings/word_vectors|^conversion/|models/classifier"),
+    Cut(
+        "networks of papers outside of papers/", r"networks/text|encodings/word_vectors|^conversion/|models/classifier"
+    ),
     Cut(
         "writers of model cards",
         r"model_cards?\.py",

@@ -165,5 +165,5 @@ def test_an_unknown_code_is_one_line(folder: Path):
 def test_help_has_an_example():
     result = CliRunner().invoke(app, ["convert", "--help"])
     assert result.exit_code == 0
-    assert "Example: wordorder convert tupe" in result.stdout
+    assert "Example: `wordorder convert tupe" in result.stdout
     assert "imported or called" in result.stdout

@@ -109,7 +109,7 @@ def test_a_disk_that_fills_up_is_a_failed_run(models: dict[str, Path], monkeypat
 def test_help_has_an_example_and_loads_nothing_heavy():
     code, text, _ = run("inspect", "--help")
     assert code == 0
-    assert "Example: wordorder inspect runs/demo/tupe-r/seed-0/model" in text
+    assert "Example: `wordorder inspect runs/demo/tupe-r/seed-0/model`" in text
     assert all(option in text for option in ("--length", "--output-dir", "--text", "--json"))
     statement = """
 import contextlib, io, sys

@@ -39,7 +39,7 @@ def uses(folder, tmp_path):
     text.write_text(f"{TEXT} " * 400)
     every = {
         "evaluate": lambda: evaluate_model_dir(folder, str(text), split="all"),
-        "inspect": lambda: inspect_model_dir(folder, tmp_path / "out", text=text),
+        "inspect": lambda: inspect_model_dir(folder, tmp_path / "out", text=text if folder.name == "decoder" else None),
     }
     if folder.name == "decoder":
         return {**every, "generate": lambda: list(Continuation(folder).write(TEXT, max_new_tokens=2))}
@@ -52,8 +52,10 @@ def change(folder, how):
     save_file(weights, path, metadata={"format": "pt"})
 
 
-def refused(folder, tmp_path, *named):
+def refused(folder, tmp_path, *named, but=()):
     for name, use in uses(folder, tmp_path).items():
+        if name in but:
+            continue
         with pytest.raises(BadInput) as error:
             use()
         for words in named:
@@ -153,7 +155,7 @@ def grow(content):
 def test_a_tokenizer_that_is_not_the_models_is_refused(kind, how, named, tmp_path, request):
     folder = request.getfixturevalue(kind)
     rewrite_tokenizer(folder, how)
-    refused(folder, tmp_path, named)
+    refused(folder, tmp_path, named, but=() if kind == "decoder" else ("inspect",))  # which reads no text of an encoder
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])

@@ -407,11 +407,10 @@ def test_checkpointing_gives_the_same_gradients_with_dropout(name, linear, reent
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_bfloat16_is_as_near_to_float32_as_eager_attention_is(linear):
-    """On a CPU without products in 16 bits one step says little: 0.8 to 1.4 times as far, 1.2 in the mean of six."""
-    native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    seeds, factor = ((2,), 1.1) if native else (range(2, 8), 1.5)
+    """One step says little: 0.6 to 1.7 times as far. In the mean of eight seeds 1.15 at most, on CPUs with and without
+    products in 16 bits."""
     errors = {"eager": [], NAME: []}
-    for seed in seeds:
+    for seed in range(2, 10):
         exact, gradients = step(model_of("T5", "eager"), "right", seed)
         for attention, found_errors in errors.items():
             model = model_of("T5", attention).to(torch.bfloat16)
@@ -421,7 +420,7 @@ def test_bfloat16_is_as_near_to_float32_as_eager_attention_is(linear):
             apart += [(found[name] - gradients[name]).norm() / gradients[name].norm() for name in tables]
             found_errors.append(torch.stack(apart))
     ours, other = (torch.stack(errors[attention]).mean(0) for attention in (NAME, "eager"))
-    assert (ours < (factor * other).clamp(min=0.02)).all()
+    assert (ours < (1.5 * other).clamp(min=0.02)).all()
 
 
 def test_a_converted_model_is_saved_as_it_was(tmp_path):

@@ -11,6 +11,7 @@ from wordorder.errors import BadInput
 from wordorder.inspection import inspect_model, position_correlation, score_maps
 from wordorder.models import build_config, build_model, check_length, graft
 from wordorder.ops import Contiguous
+from wordorder.papers.tupe.figure_2 import word_position_correlations
 from wordorder.training.recipe.toml_text import parse_value
 
 SIZES = {
@@ -176,24 +177,18 @@ def test_maps_name_the_layers_that_have_them(encoding, maps, note):
 
 
 def test_words_and_positions_are_those_of_the_first_layer():
-    found = inspect_model(build("encoder", "learned,learned+t5"), 9)
-    assert found.correlations is not None
-    assert list(found.maps) == ["position-position", "relative (layers 2, 4)"]
-    both = inspect_model(build("encoder", "tupe-a,t5"), 9)
-    assert both.correlations is not None
-    first = both.maps["absolute (layers 1, 3)"].map
-    assert_close(both.correlations.position_position.values_HNN, first.values_HNN)
-    turned = inspect_model(build("encoder", "rope,tupe-a"), 9)
-    assert turned.correlations is None
-    assert "encoding 'rope' of the first layer turns queries and keys" in " ".join(turned.notes)
-    untied = inspect_model(build("encoder", "tupe-a,rope"), 9)
-    assert untied.correlations is not None
-    assert untied.correlations.explained == pytest.approx(1, abs=1e-6)
+    both = build("encoder", "tupe-a,t5")
+    first = inspect_model(both, 9).maps["absolute (layers 1, 3)"].map
+    assert_close(word_position_correlations(both, 9).position_position.values_HNN, first.values_HNN)
+    with pytest.raises(BadInput, match="encoding 'rope' of the first layer turns queries and keys"):
+        word_position_correlations(build("encoder", "rope,tupe-a"), 9)
+    untied = word_position_correlations(build("encoder", "tupe-a,rope"), 9)
+    assert untied.explained == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize(("pattern", "first"), [("learned,learned+t5", "learned"), ("t5,untied-sum", "t5")])
 def test_correlations_are_those_of_the_first_layer_s_encoding(pattern, first):
-    hybrid, plain = (inspect_model(build("encoder", name), 9).correlations for name in (pattern, first))
+    hybrid, plain = (word_position_correlations(build("encoder", name), 9) for name in (pattern, first))
     assert hybrid.terms.keys() == plain.terms.keys()
     for name, term in plain.terms.items():  # the weights are the same, by name and seed
         assert_close(hybrid.terms[name].spread_H, term.spread_H)

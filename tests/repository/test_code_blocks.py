@@ -104,7 +104,7 @@ def reference_checkpoints() -> None:
     tupe_reference.save(Path("tupe_ckp/model.pt"), tupe_reference.weights())
     sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     memory = {"encoding": "transformer-xl", "memory": "look-ahead", "memory_length": 100, "segment_length": 150}
-    build_model(build_config("decoder", **sizes, **memory), "causal-lm", seed=0).save_pretrained("lamemo-wt103")
+    build_model(build_config("decoder", **sizes, **memory), "causal-lm", seed=0).save_pretrained("lamemo-text8")
 
 
 BEFORE: dict[str, Callable[[], None]] = {

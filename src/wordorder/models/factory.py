@@ -5,7 +5,6 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
 import transformers as hf
@@ -193,7 +192,9 @@ def config_class(network: str) -> type[WordOrderConfig]:
         raise BadInput(f"unknown model.network {network!r}; known: {', '.join(NETWORK_TASKS)}")
     model_type = f"wordorder-{network}"
     if not any(config.model_type == model_type for config in MODELS):
-        import_module("wordorder.papers").register()
+        from wordorder.papers import register
+
+        register()
     return next(config for config in MODELS if config.model_type == model_type)
 
 
