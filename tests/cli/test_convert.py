@@ -81,14 +81,14 @@ def test_a_chosen_head_and_overwriting(folder: Path):
         (["trap.pt", "out"], "cannot be read without running code"),
         (["trap.pt", "out"], "save the model's state_dict() alone"),
         (["model.pt", "full"], "OUT_DIR full is not empty"),
-        (["model.pt", "full", "--overwrite"], "holds more than an earlier conversion (thesis.tex)"),
+        (["model.pt", "full", "--overwrite"], "is no earlier conversion (it holds more: thesis.tex)"),
         (["model.pt", "text.pt"], "OUT_DIR text.pt is not a folder"),
         (["model.pt", "out", "--head", "rte"], "head 'rte' is not in the checkpoint; it has: nothing"),
         (["model.pt", "out", "--dictionary", "text.pt"], "dictionary text.pt: line 1"),
         (["model.pt", "out", "--config", "text.pt"], "config text.pt: is no JSON"),
         (["model.pt", "out", "--config", "list.json"], "config list.json: must be a JSON object"),
         (["model.pt", "out", "--config", "missing.json"], "config missing.json: cannot be read"),
-        (["model.pt", "out", "--config", "wrong.json"], "args.encoder_layers is 12, but the weights have 2 layers"),
+        (["model.pt", "out", "--config", "wrong.json"], "args.dropout must be a number in [0, 1), got 12"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2_and_leaves_nothing(folder: Path, arguments: list[str], said: str):
@@ -102,7 +102,7 @@ def test_bad_input_is_one_line_and_exit_2_and_leaves_nothing(folder: Path, argum
     (folder / "full").mkdir()
     (folder / "full" / "thesis.tex").write_text("years")
     (folder / "list.json").write_text("[1]")
-    (folder / "wrong.json").write_text('{"encoder_layers": 12}')
+    (folder / "wrong.json").write_text('{"dropout": 12}')
     before = sorted(folder.rglob("*"))
     result = run(*arguments)
     assert result.exit_code == 2

@@ -79,7 +79,7 @@ def test_files_of_somebody_else_are_not_replaced(tmp_path, convert, other):
         convert(tmp_path / "out")
         (tmp_path / "out" / other).write_text("years")
     before = listing(tmp_path)
-    with pytest.raises(BadInput, match=f"holds more than an earlier conversion .{other.rstrip('/')}"):
+    with pytest.raises(BadInput, match=f"is no earlier conversion .it holds more: {other.rstrip('/')}"):
         convert(tmp_path / "out", overwrite=True)
     assert listing(tmp_path) == before
 

@@ -75,6 +75,7 @@ def of_complex_order_classifier(printed_by: Callable[..., str]) -> None:
 
 def of_graft_on_bert(printed_by: Callable[..., str]) -> None:
     text = printed_by("graft_on_bert.py", "--steps", "100")
+    assert text.startswith("GraftedBertForMaskedLM: 10,176 parameters more")
     assert numbers_in(text, r"at most ([\d.e+-]+) apart")[0] < 1e-5
     host, grafted = numbers_in(text, r"loss (\d\.\d+)")
     assert grafted < host - 1
@@ -90,7 +91,7 @@ def of_compare_in_python(printed_by: Callable[..., str]) -> None:
 
 def of_convert_a_checkpoint(printed_by: Callable[..., str]) -> None:
     text = printed_by("convert_a_checkpoint.py")
-    assert numbers_in(text, r"at most ([\d.e+-]+) apart")[0] < 1e-5
+    assert "every number arrived: True" in text
 
 
 def of_inspect_correlations(printed_by: Callable[..., str]) -> None:

@@ -50,7 +50,7 @@ def convert(
 
     Nothing in the file is imported or called: torch reads it with weights_only=True, and refuses other objects.
     """
-    from wordorder.papers.lamemo import convert_lamemo, convert_transformer_xl
+    from wordorder.papers.lamemo import convert_lamemo
     from wordorder.papers.tupe import convert_tupe
 
     if reference == "tupe":
@@ -58,8 +58,7 @@ def convert(
         report = convert_tupe(checkpoint, out_dir, config=config, dictionary=dictionary, head=head, overwrite=overwrite)
     else:
         _refuse(reference, {"--dictionary": dictionary, "--head": head})
-        code = convert_lamemo if reference == "lamemo" else convert_transformer_xl
-        report = code(checkpoint, out_dir, config=config, vocab=vocab, overwrite=overwrite)
+        report = convert_lamemo(checkpoint, out_dir, config=config, vocab=vocab, overwrite=overwrite)
     if json:
         print_json({"out_dir": str(out_dir), **asdict(report)})
         return

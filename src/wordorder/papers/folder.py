@@ -1,8 +1,10 @@
-"""Write the Hugging Face folder of a converted model, with the report beside it: it appears whole or not at all."""
+"""Both ends of a conversion: read a checkpoint, and write a Hugging Face folder that appears whole or not at all."""
 
 import json
+import re
 import secrets
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,12 +18,16 @@ from transformers import PreTrainedTokenizerFast
 from wordorder import models
 from wordorder.durable import replace_folder, restore_replaced, sync_files
 from wordorder.errors import BadInput, RunFailed
+from wordorder.papers.weights import Checkpoint, Code, Settings, listed, read_checkpoint, read_settings
 
 REPORT = "conversion.json"
 REPLACEABLE = frozenset(
     (REPORT, *"config.json model.safetensors special_tokens_map.json tokenizer.json tokenizer_config.json".split())
 )
 """Files that a conversion writes. A folder with anything else in it, or without the report, is not replaced."""
+
+Names = Sequence[tuple[str, str]]
+"""Their name and ours. Several stand apart by a space: the rows of theirs, one after the other, are those of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +55,42 @@ class ConversionReport:
     notes: tuple[str, ...]
 
 
-def check_target(out_dir: Path, *, overwrite: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model of a code as this package has it."""
+
+    architectures: tuple[str, ...]
+    config_class: str
+    fields: dict[str, Any]
+    names: Names
+    ignored: re.Pattern[str]
+    """Names that may be there and hold nothing to convert."""
+    zeros: tuple[str, ...] = ()
+    """Ends of our names of parameters that the code does not have, and that are 0."""
+    tokenizer: PreTrainedTokenizerFast | None
+    notes: tuple[str, ...]
+
+
+def open_checkpoint(
+    checkpoint: str | Path,
+    out_dir: str | Path,
+    code: Code,
+    config: str | Path | Mapping[str, Any] | None,
+    *,
+    overwrite: bool,
+) -> tuple[Checkpoint, Settings]:
+    """Read a checkpoint and the settings of its run, where the folder may be written and it is one of this code."""
+    _check_target(Path(out_dir).expanduser(), overwrite=overwrite)
+    file = read_checkpoint(Path(checkpoint).expanduser(), code)
+    if code.table not in file.weights:
+        raise BadInput(
+            f"checkpoint {file.path}: holds no model of {code.name} (no {code.table}); its weights are"
+            f" {listed(file.weights, 5)}"
+        )
+    return file, read_settings(file, config, code)
+
+
+def _check_target(out_dir: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds anything; with ``overwrite`` one that holds more than an earlier conversion."""
     try:
         restore_replaced(out_dir.resolve().parent, out_dir.resolve().name)  # of a conversion that crashed
@@ -63,41 +104,46 @@ def check_target(out_dir: Path, *, overwrite: bool) -> None:
         raise BadInput(f"OUT_DIR {str(out_dir)[:200]!r} cannot be written: {error.strerror}") from None
     if names and not overwrite:
         raise BadInput(f"OUT_DIR {out_dir} is not empty; name another folder, or pass --overwrite")
-    if others:
+    if names and (others or REPORT not in names):  # a trained model has the other names too
+        reason = f"it holds more: {', '.join(others[:5])}" if others else f"it has no {REPORT}"
         raise BadInput(
-            f"OUT_DIR {out_dir} holds more than an earlier conversion ({', '.join(others[:5])}), so it is not"
-            " overwritten; name another folder"
-        )
-    if names and REPORT not in names:  # a trained model has the other names too
-        raise BadInput(
-            f"OUT_DIR {out_dir} is no earlier conversion (it has no {REPORT}), so it is not overwritten; name another"
-            " folder"
+            f"OUT_DIR {out_dir} is no earlier conversion ({reason}), so it is not overwritten; name another folder"
         )
 
 
-def write_folder(
-    out_dir: Path,
-    report: ConversionReport,
-    tensors: dict[str, Tensor],
-    tokenizer: PreTrainedTokenizerFast | None,
-    *,
-    config_class: str,
-) -> None:
+def write_folder(file: Checkpoint, code: Code, model: Model, out_dir: str | Path) -> ConversionReport:
     """Make a folder that `AutoModelForMaskedLM` and the like load under another name; rename it when it is whole."""
-    config = getattr(models, config_class)(**report.config)
-    config.architectures = list(report.architectures)
-    config.dtype = getattr(torch, report.dtype)
-    if report.config.get("num_labels") == 1:
+    target, weights = Path(out_dir).expanduser(), file.weights
+    copy = weights.get(code.output)
+    tied = copy is None or copy.equal(weights[code.table])
+    fields = {**model.fields, "tie_word_embeddings": tied}
+    try:
+        config = getattr(models, model.config_class)(**fields)
+        shapes = _shapes(config, model.architectures)
+        tensors = _renamed(weights, model, shapes, optional=code.output)
+    except BadInput as error:
+        raise BadInput([f"checkpoint {file.path}: {fault}" for fault in error.faults]) from None
+    dtype = next(iter(tensors.values())).dtype
+    mapped = {each: tuple(ours.split()) for theirs, ours in model.names for each in theirs.split() if each in weights}
+    notes = [] if tied else [f"{code.output} differs from the token embeddings, so it is not tied to them"]
+    if model.tokenizer is None:
+        notes.append("no tokeniser was written, since no list of tokens was given; ids are those of the checkpoint")
+    report = ConversionReport(
+        checkpoint=file.path.name,
+        architectures=model.architectures,
+        config=fields,
+        parameters=sum(tensor.numel() for tensor in tensors.values()),
+        dtype=str(dtype).removeprefix("torch."),
+        mapped=mapped,
+        ignored=tuple(name for name in weights if name not in mapped),
+        tokenizer=model.tokenizer is not None,
+        notes=(*notes, *model.notes),
+    )
+    config.architectures = list(model.architectures)
+    config.dtype = dtype
+    if fields.get("num_labels") == 1:
         config.problem_type = "regression"
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in report.architectures:
-        with torch.device("meta"):
-            model = getattr(models, name)(config)
-        tied = model.get_expanded_tied_weights_keys()
-        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
-    # the models find each weight under its name and in its shape; anything else is a bug of ours
-    assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    final = out_dir.resolve()  # a link stays a link
+    final = target.resolve()  # a link stays a link
     staging = final.with_name(f".{final.name}.{secrets.token_hex(4)}")
     try:
         staging.mkdir(parents=True)
@@ -105,13 +151,65 @@ def write_folder(
         config.save_pretrained(staging)
         # safetensors gives its files to their owner alone; the folder's are for whom the umask says
         (staging / "model.safetensors").chmod((staging / "config.json").stat().st_mode)
-        if tokenizer is not None:
-            cast("Any", tokenizer).save_pretrained(staging)
+        if model.tokenizer is not None:
+            cast("Any", model.tokenizer).save_pretrained(staging)
         text = json.dumps(asdict(report), indent=2, ensure_ascii=False)
         (staging / REPORT).write_text(f"{text}\n", encoding="utf-8")
         sync_files(staging)
         replace_folder(staging, final)
     except (OSError, SafetensorError) as error:
-        raise RunFailed(f"OUT_DIR {out_dir} could not be written: {error}") from error
+        raise RunFailed(f"OUT_DIR {target} could not be written: {error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    return report
+
+
+def _shapes(config: Any, architectures: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all weights of models with one body, those that are tied to others left out."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in architectures:
+        with torch.device("meta"):
+            model = getattr(models, name)(config)
+        tied = model.get_expanded_tied_weights_keys()
+        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
+    return shapes
+
+
+def _renamed(
+    weights: Mapping[str, Tensor], model: Model, shapes: Mapping[str, tuple[int, ...]], *, optional: str
+) -> dict[str, Tensor]:
+    """Return our names with copies of the weights: in float32, which holds every half exactly, or in float64.
+
+    Raises:
+        BadInput: what the weights lack, have too much, or have in another shape or type, one line each.
+    """
+    theirs_of_all = [name for theirs, _ in model.names for name in theirs.split()]
+    missing = [name for name in theirs_of_all if name not in weights and name != optional]
+    extra = [name for name in weights if name not in theirs_of_all and not model.ignored.fullmatch(name)]
+    faults = [f"weights are missing: {listed(missing)}"] if missing else []
+    if extra:
+        faults.append(f"there are weights that the reference code does not have with these settings: {listed(extra)}")
+    double = any(weights[name].dtype == torch.float64 for name in theirs_of_all if name in weights)
+    dtype = torch.float64 if double else torch.float32
+    tensors: dict[str, Tensor] = {}
+    for theirs, ours in ((theirs.split(), ours.split()) for theirs, ours in model.names):
+        if not ({*theirs} <= {*weights} and {*ours} <= {*shapes}):
+            continue
+        parts, rows = [weights[name] for name in theirs], [shapes[name][0] for name in ours]
+        expected = (sum(rows), *shapes[ours[0]][1:])
+        shown = ", ".join(str(tuple(part.shape)) for part in parts)
+        fits = all(part.dim() and part.shape[1:] == expected[1:] for part in parts)
+        if not all(part.is_floating_point() for part in parts):
+            faults.append(f"{' '.join(theirs)} holds {parts[0].dtype} numbers, not floating-point ones")
+        elif not fits or sum(map(len, parts)) != expected[0]:
+            faults.append(f"{' '.join(theirs)} has shape {shown} instead of {expected}")
+        else:
+            rest = torch.cat([part.to(dtype) for part in parts])
+            for name, count in zip(ours, rows, strict=True):
+                tensors[name], rest = rest[:count].clone(), rest[count:]
+    if faults:
+        raise BadInput(faults)
+    tensors |= {n: torch.zeros(shape, dtype=dtype) for n, shape in shapes.items() if n.endswith(model.zeros)}
+    # the models find each weight under its name and in its shape; anything else is a bug of ours
+    assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    return tensors

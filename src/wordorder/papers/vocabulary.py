@@ -11,7 +11,6 @@ been through the same preparation, pieces apart by spaces, such as "un@@ tied po
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,12 @@ UNKNOWN = ("<unk>", "<UNK>", "[UNK]")
 END = ("<eos>", "<EOS>", "</s>")
 
 
-@dataclass(frozen=True)
-class Dictionary:
-    """The vocabulary of a checkpoint of fairseq's."""
+def read_dictionary(path: Path, vocabulary: int) -> dict[str, int]:
+    """Read a dict.txt, and number its tokens as the program did that made a vocabulary of this size.
 
-    ids: dict[str, int]
-    """Ids by token. As in fairseq a token that the file has twice has its last id, and the first is unused; but
-    `<s> <pad> </s> <unk>` are 0 to 3 whatever the file has."""
-    repeated: tuple[str, ...]
-    """Tokens that the file has more than once, or that it shares with the special ones."""
-
-
-def read_dictionary(path: Path, vocabulary: int) -> Dictionary:
-    """Read a dict.txt, and number its tokens as the program did that made a vocabulary of this size."""
+    As in fairseq a token that the file has twice has its last id, and the first is unused; but `<s> <pad> </s> <unk>`
+    are 0 to 3 whatever the file has.
+    """
     tokens: list[str] = []
     for number, line in enumerate(_lines(path, "dictionary"), start=1):
         token, _, count = line.rpartition(" ")
@@ -53,8 +45,7 @@ def read_dictionary(path: Path, vocabulary: int) -> Dictionary:
     for specials in (FIRST, FIRST + ADDED_BY_TUPE):
         listing = [*specials, *tokens, *(() if MASK in tokens else (MASK,))]
         if len(listing) == vocabulary:
-            ids = {token: index for index, token in enumerate(listing)} | {t: i for i, t in enumerate(FIRST)}
-            return Dictionary(ids, tuple(token for token, count in Counter(listing).items() if count > 1))
+            return {token: index for index, token in enumerate(listing)} | {t: i for i, t in enumerate(FIRST)}
     raise BadInput(
         f"dictionary {path} has {len(tokens):,} tokens, which makes a vocabulary of"
         f" {len(tokens) + 5:,} (with <s> <pad> </s> <unk> <mask>) or {len(tokens) + 8:,} (<file> <email> <url> too),"
@@ -90,12 +81,11 @@ def _lines(path: Path, kind: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def make_tokenizer(dictionary: Dictionary, length: int) -> PreTrainedTokenizerFast:
+def make_tokenizer(ids: dict[str, int], length: int) -> PreTrainedTokenizerFast:
     """Make a tokeniser that looks up pieces apart by spaces, for texts of at most ``length`` tokens.
 
     It writes `<s> text </s>` or `<s> text </s> </s> second </s>`.
     """
-    ids = dictionary.ids
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNK))
     special = [AddedToken(token, special=True, normalized=False) for token in (*FIRST, MASK)]
     tokenizer.add_special_tokens(special)  # pyright: ignore[reportUnknownMemberType]

@@ -30,15 +30,22 @@ REMEDY = "load it with the code that made it, and save the model's state_dict() 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wrapping:
-    """What a code puts around its weights when it saves them."""
+class Code:
+    """What is particular to the checkpoints of a code."""
 
+    name: str
     state: str
     """Key of the state dict."""
     args: str
     """Key of the settings."""
     prefix: str
     """Prefix that a weight's name may have."""
+    table: str
+    """Name of the token embeddings, which every model of the code has."""
+    output: str
+    """Name of the output layer, which a file may leave out where it is the same."""
+    example: str
+    """Example of settings as JSON, for messages."""
 
 
 @dataclass(frozen=True)
@@ -49,49 +56,23 @@ class Checkpoint:
     weights: dict[str, Tensor]
     args: Mapping[Any, Any] | None
 
-    @property
-    def has_halves(self) -> bool:
-        """True if some numbers have 16 bits."""
-        return any(weight.dtype in (torch.float16, torch.bfloat16) for weight in self.weights.values())
-
-    def faults(
-        self, shapes: Mapping[str, tuple[int | None, ...]], *, optional: Collection[str], ignored: Collection[str]
-    ) -> list[str]:
-        """List what the weights lack, have too much, or have in another shape (None: any) or type, one line each."""
-        faults: list[str] = []
-        missing = [name for name in shapes if name not in self.weights and name not in optional]
-        extra = [name for name in self.weights if name not in shapes and name not in ignored]
-        if missing:
-            faults.append(f"weights are missing: {listed(missing)}")
-        if extra:
-            faults.append(
-                f"there are weights that the reference code does not have with these settings: {listed(extra)}"
+    def size(self, name: str) -> tuple[int, int]:
+        """Return rows and columns of a matrix that shows sizes of the model."""
+        if name not in self.weights:
+            raise BadInput(f"checkpoint {self.path}: weights are missing: {name}")
+        if self.weights[name].dim() != 2:
+            raise BadInput(
+                f"checkpoint {self.path}: {name} has shape {tuple(self.weights[name].shape)} instead of two axes"
             )
-        for name, weight in ((name, self.weights[name]) for name in shapes if name in self.weights):
-            if tuple(weight.shape) != shapes[name]:
-                expected = ", ".join("any" if size is None else str(size) for size in shapes[name])
-                faults.append(f"{name} has shape {tuple(weight.shape)} instead of ({expected})")
-            if not weight.is_floating_point():
-                faults.append(f"{name} holds {weight.dtype} numbers, not floating-point ones")
-        return faults
+        rows, columns = self.weights[name].shape
+        return rows, columns
 
-    def settings(self, config: str | Path | Mapping[str, Any] | None, example: str) -> dict[Any, Any]:
-        """Return the settings of the run: the caller's, a mapping or a JSON file, in place of those in the file."""
-        if not isinstance(config, str | Path):
-            return dict((self.args or {}) if config is None else config)
-        path = Path(config).expanduser()
-        try:
-            value: Any = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadInput(f"config {path}: cannot be read: {error.strerror}") from None
-        except ValueError as error:
-            raise BadInput(f"config {path}: is no JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise BadInput(f"config {path}: must be a JSON object such as {example}")
-        return cast("dict[Any, Any]", value)
+    def begin(self, start: str) -> bool:
+        """Return whether any weight's name begins so."""
+        return any(name.startswith(start) for name in self.weights)
 
 
-def read_checkpoint(path: Path, wrapping: Wrapping) -> Checkpoint:
+def read_checkpoint(path: Path, code: Code) -> Checkpoint:
     """Read a torch file {state: ..., args: ...}, or a state dict alone as a torch file or .safetensors.
 
     Raises:
@@ -110,21 +91,21 @@ def read_checkpoint(path: Path, wrapping: Wrapping) -> Checkpoint:
         ) from None
     root = cast("dict[Any, Any]", content) if isinstance(content, dict) else {}
     if root and all(isinstance(value, Tensor) for value in root.values()):
-        root = {wrapping.state: root}
-    state = root.get(wrapping.state)
+        root = {code.state: root}
+    state = root.get(code.state)
     if not isinstance(state, dict):
         raise BadInput(
-            f'checkpoint {path}: has no state dict under "{wrapping.state}"; a checkpoint of the reference code has'
-            f" {wrapping.args} and {wrapping.state}, this one has {listed([str(key) for key in root])}; {REMEDY}"
+            f'checkpoint {path}: has no state dict under "{code.state}"; a checkpoint of the reference code has'
+            f" {code.args} and {code.state}, this one has {listed([str(key) for key in root])}; {REMEDY}"
         )
     weights = cast("dict[Any, Any]", state)
     others = [str(name) for name, value in weights.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
     if others:
         raise BadInput(f"checkpoint {path}: there are weights that are no tensors: {listed(others)}")
-    short = {name.removeprefix(wrapping.prefix): weight.detach() for name, weight in weights.items()}
+    short = {name.removeprefix(code.prefix): weight.detach() for name, weight in weights.items()}
     if len(short) < len(weights):
-        raise BadInput(f'checkpoint {path}: has weights both with and without "{wrapping.prefix}"')
-    args = root.get(wrapping.args)
+        raise BadInput(f'checkpoint {path}: has weights both with and without "{code.prefix}"')
+    args = root.get(code.args)
     args = vars(args) if isinstance(args, Namespace) else args
     return Checkpoint(path, short, cast("dict[Any, Any]", args) if isinstance(args, dict) else None)
 
@@ -141,45 +122,23 @@ def listed(names: Collection[str], most: int = 40) -> str:
     return (shown or "nothing") if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
-def in_one_dtype(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors to float32, which holds every half exactly; to float64 if any of them is."""
-    double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
-    dtype = torch.float64 if double else torch.float32
-    return {name: tensor.to(dtype, copy=True).contiguous() for name, tensor in tensors.items()}
-
-
 class Settings:
     """The settings of a training run, read one by one; every fault is noted, and the default taken instead."""
 
-    def __init__(self, fields: Mapping[Any, Any], prefix: str = "") -> None:
+    def __init__(self, fields: Mapping[Any, Any]) -> None:
         self.fields = {name: value for name, value in fields.items() if value is not None}
-        self.prefix = prefix
         self.faults: list[str] = []
-
-    def fault(self, line: str) -> None:
-        """Note a line that begins with a setting's name."""
-        self.faults.append(f"{self.prefix}{line}")
 
     def _read(self, name: str, default: Plain, expected: str, fits: Callable[[Any], bool]) -> Plain:
         value = self.fields.get(name, default)
         if fits(value):
             return value
-        self.fault(f"{name} must be {expected}, got {value!r}")
+        self.faults.append(f"{name} must be {expected}, got {value!r}")
         return default
 
-    def number(self, name: str, default: int, *, least: int | None = None) -> int:
+    def number(self, name: str, default: int) -> int:
         """Read an integer."""
-        expected = {None: "an integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
-        return self._read(name, default, expected, lambda v: type(v) is int and (least is None or v >= least))
-
-    def size(self, name: str, shown: int | None, what: str = "") -> int:
-        """Read a size that the weights show too; 1 where nothing tells it, for a weight is then missing."""
-        if not shown and name not in self.fields:
-            return 1
-        value = self.number(name, shown or 1, least=1)
-        if shown is not None and value != shown:
-            self.fault(f"{name} is {value}, but the weights have {shown}{what}")
-        return value
+        return self._read(name, default, "an integer", lambda v: type(v) is int)
 
     def switch(self, name: str, default: bool) -> bool:
         """Read a flag, true or false."""
@@ -189,6 +148,22 @@ class Settings:
         """Read a probability."""
         return float(self._read(name, default, "a number in [0, 1)", lambda v: type(v) in (int, float) and 0 <= v < 1))
 
-    def choice(self, name: str, values: tuple[str, ...]) -> str:
+    def choice(self, name: str, *values: str) -> str:
         """Read one of these values, the first of which is the default."""
         return self._read(name, values[0], f"one of {', '.join(values)} to be converted exactly", values.__contains__)
+
+
+def read_settings(file: Checkpoint, config: str | Path | Mapping[str, Any] | None, code: Code) -> Settings:
+    """Return the settings of the run: the caller's, a mapping or a JSON file, in place of those in the file."""
+    if not isinstance(config, str | Path):
+        return Settings((file.args or {}) if config is None else config)
+    path = Path(config).expanduser()
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"config {path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"config {path}: is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"config {path}: must be a JSON object such as {code.example}")
+    return Settings(cast("dict[Any, Any]", value))

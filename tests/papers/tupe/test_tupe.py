@@ -11,10 +11,9 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 import wordorder.models  # noqa: F401  registers the model types
 from wordorder.errors import BadInput
-from wordorder.models import build_config, build_model
 from wordorder.ops import Contiguous
 from wordorder.papers.folder import ConversionReport
-from wordorder.papers.tupe import convert_tupe, to_reference_names
+from wordorder.papers.tupe import convert_tupe
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 HEAD = "sentence_classification_head"
@@ -109,7 +108,6 @@ def test_of_several_heads_one_is_chosen(convert):
     assert "it has: mnli, rte" in faults(convert, w, head="cola")
     folder, report = convert(w, ref.arguments(w, num_classes=3), head="rte")
     assert set(report.ignored) == {name for name in w if ".mnli." in name}
-    assert any("mnli" in note for note in report.notes)
     ids, _ = ref.batch()
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     assert_close(model(ids[:1]).logits, ref.class_logits(w, ids[:1], "rte"), **EXACT)
@@ -218,7 +216,6 @@ def test_numbers_are_kept_exactly(convert, dtype, written, stream):
     assert set(mapped) == set(w) - {"lm_head.weight"}
     for name, tensor in mapped.items():
         assert torch.equal(tensor, w[name].to(written)), name
-    assert any("widened" in note for note in report.notes) == (dtype.itemsize == 2)
 
 
 @pytest.mark.parametrize("prefix", ["decoder.", ""])
@@ -256,7 +253,7 @@ def test_dropout_that_has_no_counterpart_is_noted(convert):
 
 @pytest.mark.parametrize("relative", [True, False], ids=["tupe-r", "tupe-a"])
 @pytest.mark.parametrize("pre", [False, True], ids=["post", "pre"])
-def test_round_trip_is_exact_in_names_and_numbers(convert, tmp_path, relative, pre):
+def test_saving_again_keeps_names_and_numbers(convert, tmp_path, relative, pre):
     w = ref.weights(relative=relative, pre=pre)
     folder, _ = convert(w)
     model = AutoModelForMaskedLM.from_pretrained(folder)
@@ -266,49 +263,6 @@ def test_round_trip_is_exact_in_names_and_numbers(convert, tmp_path, relative, p
     assert configs[0] == configs[1]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
-
-    theirs, wanted = to_reference_names(again), ref.prefixed(w)
-    assert theirs.keys() == wanted.keys()
-    for name, tensor in wanted.items():
-        assert torch.equal(theirs[name], tensor), name
-    bare = to_reference_names(again, prefix="")
-    assert bare.keys() == w.keys()
-
-
-@pytest.mark.parametrize("dense", [True, False])
-def test_round_trip_of_a_classifier(convert, dense):
-    w = ref.weights(heads=[("rte", 2)], lm_head=False, dense=dense)
-    folder, _ = convert(w)
-    theirs = to_reference_names(AutoModelForSequenceClassification.from_pretrained(folder), head="rte")
-    assert theirs.keys() == ref.prefixed(w).keys()
-    for name, tensor in ref.prefixed(w).items():
-        assert torch.equal(theirs[name], tensor), name
-
-
-@pytest.mark.parametrize(
-    ("fields", "task", "said"),
-    [
-        ({"encoding": "rope"}, "masked-lm", "encoding='rope'"),
-        ({"norm": "rms"}, "masked-lm", "norm='rms'"),
-        ({"tie_word_embeddings": False}, "masked-lm", "tie_word_embeddings"),
-        ({"num_key_value_heads": 2}, "masked-lm", "num_key_value_heads=2"),
-        ({"encoding_options": {"reset": "paper"}}, "masked-lm", "reset='paper'"),
-        ({"encoding_options": {}, "cls_token_id": None}, "masked-lm", "cls='none'"),
-        ({"encoding_options": {"reset": "reference-code", "buckets": 16}}, "masked-lm", "buckets=16"),
-        ({"head_act": "relu"}, "masked-lm", "head_act='relu'"),
-        ({}, "token-classification", "ForTokenClassification"),
-    ],
-)
-def test_what_the_reference_code_cannot_build_has_no_names_there(fields, task, said):
-    given = {"encoding": "tupe-r", "encoding_options": {"reset": "reference-code"}, "cls_token_id": 1, **fields}
-    if given["encoding"] != "tupe-r":
-        given.pop("encoding_options")
-    config = build_config(
-        "encoder", vocab_size=50, hidden_size=32, num_hidden_layers=1, max_position_embeddings=8, **given
-    )
-    with pytest.raises(BadInput, match="reference code has no") as error:
-        to_reference_names(build_model(config, task, seed=0))
-    assert said in str(error.value)
 
 
 def test_missing_and_extra_weights_are_listed_in_one_error(convert):
@@ -326,7 +280,7 @@ def test_missing_and_extra_weights_are_listed_in_one_error(convert):
 
 def test_a_model_without_layers_is_refused(convert):
     w = {name: tensor for name, tensor in ref.weights().items() if ".layers." not in name}
-    assert "there are no layers" in faults(convert, w, ref.arguments(w, encoder_layers=...))
+    assert "weights are missing: sentence_encoder.layers.0.fc1.weight" in faults(convert, w)
 
 
 def test_version_numbers_may_be_there(convert):
@@ -338,16 +292,6 @@ def test_version_numbers_may_be_there(convert):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"encoder_layers": 3}, "encoder_layers is 3, but the weights have 2 layers"),
-        ({"encoder_embed_dim": 64}, "encoder_embed_dim is 64, but the weights have 32"),
-        ({"encoder_ffn_embed_dim": 32}, "encoder_ffn_embed_dim is 32, but the weights have 64"),
-        ({"encoder_attention_heads": 8}, "encoder_attention_heads is 8, but the weights have 4 heads"),
-        ({"max_positions": 512}, "max_positions is 512, but the weights have 160"),
-        ({"max_positions": "160"}, "max_positions must be a positive integer, got '160'"),
-        ({"rel_pos": False}, "rel_pos is False, but the checkpoint has relative_attention_bias"),
-        ({"encoder_normalize_before": True}, "encoder_normalize_before is True, but the checkpoint has no emb_out"),
-        ({"embedding_normalize": False}, "embedding_normalize is False"),
-        ({"embedding_normalize": 1}, "embedding_normalize must be true or false, got 1"),
         ({"activation_fn": "gelu_accurate"}, "activation_fn must be one of gelu, relu"),
         ({"dropout": 1.5}, "dropout must be a number in [0, 1), got 1.5"),
         ({"attention_dropout": "none"}, "attention_dropout must be a number"),
@@ -355,12 +299,12 @@ def test_version_numbers_may_be_there(convert):
         ({"dropout": float("nan")}, "dropout must be a number"),
     ],
 )
-def test_arguments_that_disagree_with_the_weights_are_named(convert, changes, said):
+def test_arguments_that_have_no_counterpart_are_named(convert, changes, said):
     w = ref.weights()
     assert said in faults(convert, w, ref.arguments(w, **changes))
 
 
-def test_arguments_that_are_not_there_do_not_disagree(convert):
+def test_arguments_may_be_left_out(convert):
     w = ref.weights()
     absent = {name: ... for name in ("encoder_layers", "rel_pos", "max_positions", "dropout", "activation_fn")}
     _, report = convert(w, ref.arguments(w, **absent))
@@ -377,39 +321,35 @@ def test_an_activation_of_the_classifier_matters_where_there_is_one(convert, den
         convert(w, args)
 
 
-def test_number_of_classes_is_compared(convert):
-    w = ref.weights(heads=[(HEAD, 2)])
-    assert "num_classes is 3, but head" in faults(convert, w, ref.arguments(w, num_classes=3))
-    convert(w, ref.arguments(w, num_classes=2))
-
-
 def test_heads_that_do_not_divide_the_channels(convert):
     w = ref.weights(relative=False)
-    assert "does not divide 32" in faults(convert, w, ref.arguments(w, encoder_attention_heads=5))
+    assert "hidden_size must be a multiple of num_attention_heads, got 32 and 5" in faults(
+        convert, w, ref.arguments(w, encoder_attention_heads=5)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "tensor", "said"),
     [
-        ("pos_ln.bias", torch.zeros(31), "pos_ln.bias has shape (31,) instead of (32)"),
+        ("pos_ln.bias", torch.zeros(31), "pos_ln.bias has shape (31,) instead of (32,)"),
         ("layers.1.fc2.weight", torch.zeros(64, 32), "fc2.weight has shape (64, 32) instead of (32, 64)"),
-        ("layers.0.self_attn.in_proj_weight", torch.zeros(32, 32), "instead of (96, 32)"),
+        ("layers.0.self_attn.in_proj_weight", torch.zeros(32, 32), "has shape (32, 32) instead of (96, 32)"),
         ("pos.weight", torch.zeros(161), "pos.weight has shape (161,)"),
-        ("pos.weight", torch.zeros(1, 32), "position table has 1 rows"),
-        ("relative_attention_bias.weight", torch.zeros(32, 4), "relative_attention_bias has 32 rows"),
+        ("pos.weight", torch.zeros(1, 32), "max_position_embeddings must be positive, got 0"),
+        ("relative_attention_bias.weight", torch.zeros(32, 4), "buckets"),
         ("emb_layer_norm.bias", torch.zeros(32, dtype=torch.long), "holds torch.int64 numbers"),
-        ("embed_tokens.weight", torch.zeros(4, 32), "vocabulary has 4 tokens"),
     ],
 )
 def test_each_wrong_shape_or_type_is_named(convert, name, tensor, said):
     assert said in faults(convert, {**ref.weights(), f"sentence_encoder.{name}": tensor})
 
 
-def test_all_faults_are_reported_at_once(convert):
+def test_all_faults_of_arguments_or_of_weights_are_reported_at_once(convert):
     w = ref.weights()
     del w["lm_head.bias"]
     w["sentence_encoder.pos_ln.bias"] = torch.zeros(3)
-    assert len(faults(convert, w, ref.arguments(w, encoder_layers=9, dropout=2)).splitlines()) == 4
+    assert len(faults(convert, w).splitlines()) == 2
+    assert len(faults(convert, w, ref.arguments(w, activation_fn="tanh", dropout=2)).splitlines()) == 2
 
 
 def test_a_model_of_something_else_is_refused(convert):

@@ -2,4 +2,3 @@
 
 from wordorder.papers.folder import ConversionReport as ConversionReport
 from wordorder.papers.tupe.convert import convert_tupe as convert_tupe
-from wordorder.papers.tupe.convert import to_reference_names as to_reference_names

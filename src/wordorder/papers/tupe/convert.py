@@ -1,37 +1,67 @@
-"""Convert TUPE's reference checkpoints to Hugging Face folders, and a model's weights back to its names."""
+"""Convert TUPE's reference checkpoints to Hugging Face folders.
 
+The reference is github.com/guolinke/TUPE, a copy of fairseq. Rows 0 and 1 of its position table make theta1 and theta2,
+token i reads row i + 1. Its relative table has 32 buckets and one row more, for "others to [CLS]".
+"""
+
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
-from wordorder.encodings import CATALOG, options_of
 from wordorder.errors import BadInput
 from wordorder.ops import t5_bucket
-from wordorder.papers.folder import ConversionReport, check_target, write_folder
-from wordorder.papers.tupe.names import (
-    BUCKETS_OF_DISTANCE,
-    IGNORED,
-    OPTIONAL,
-    Form,
-    form_of,
-    heads_of,
-    shapes_of,
-    sizes_of,
-    to_ours,
-    to_theirs,
+from wordorder.papers.folder import ConversionReport, Model, Names, open_checkpoint, write_folder
+from wordorder.papers.vocabulary import make_tokenizer, read_dictionary
+from wordorder.papers.weights import Checkpoint, Code, Settings, listed
+
+POSITIONS, RELATIVE = "sentence_encoder.pos.weight", "sentence_encoder.relative_attention_bias.weight"
+EMBEDDING_NORM, FINAL_NORM = "sentence_encoder.emb_layer_norm.", "sentence_encoder.emb_out_layer_norm."
+
+FAIRSEQ = Code(
+    name="TUPE's reference code",
+    state="model",
+    args="args",
+    prefix="decoder.",  # fairseq wraps an encoder in what it calls a decoder
+    table="sentence_encoder.embed_tokens.weight",
+    output="lm_head.weight",
+    example='{"encoder_attention_heads": 12}',
 )
-from wordorder.papers.vocabulary import Dictionary, make_tokenizer, read_dictionary
-from wordorder.papers.weights import Checkpoint, Settings, Wrapping, in_one_dtype, listed, read_checkpoint
 
-FAIRSEQ = Wrapping(state="model", args="args", prefix="decoder.")
-"""Fairseq wraps an encoder in what it calls a decoder."""
 
-EXAMPLE = '{"encoder_attention_heads": 12}'
-"""Example of what --config may hold, for messages."""
+def _pairs(*modules: tuple[str, str]) -> Names:
+    """Return the rows of weight and bias of modules with their name and ours."""
+    return [
+        (f"{theirs}{end}", " ".join(f"{name}{end}" for name in ours.split()))
+        for theirs, ours in modules
+        for end in ("weight", "bias")
+    ]
+
+
+_TUPE = "model.encoder.encoding.parts.tupe."
+_QUERIES, _KEYS = f"{_TUPE}query_projection.", f"{_TUPE}key_projection."
+_ENCODER = [
+    (FAIRSEQ.table, "model.encoder.embedding.weight"),
+    (POSITIONS, f"{_TUPE}table.weight"),
+    *_pairs(("sentence_encoder.pos_ln.", f"{_TUPE}norm.")),
+]
+_PROJECTIONS = _pairs(("sentence_encoder.pos_q_linear.", _QUERIES), ("sentence_encoder.pos_k_linear.", _KEYS))
+_FUSED_PROJECTIONS = _pairs(("sentence_encoder.pos_proj.", f"{_QUERIES} {_KEYS}"))
+"""Both position projections in one matrix, as a later version of the code has them."""
+_RELATIVE = [(RELATIVE, f"{_TUPE}relative.table.weight {_TUPE}others_to_cls")]
+_LAYER = (
+    ("self_attn.in_proj_", "attention.qkv."),
+    ("self_attn.out_proj.", "attention.out."),
+    ("self_attn_layer_norm.", "attention_norm."),
+    ("fc1.", "feedforward.up."),
+    ("fc2.", "feedforward.down."),
+    ("final_layer_norm.", "feedforward_norm."),
+)
+_LM_HEAD = _pairs(
+    ("lm_head.dense.", "head.dense."), ("lm_head.layer_norm.", "head.norm."), ("lm_head.", "head.decoder.")
+)
 
 
 def convert_tupe(
@@ -46,8 +76,8 @@ def convert_tupe(
     """Convert a checkpoint of TUPE's reference code to a folder for transformers' Auto classes.
 
     The folder computes what the reference code computes: the [CLS] reset is ``reference-code``, theta1 and theta2 come
-    from the rows 0 and 1 of the position table. Sizes are read from the weights and compared with the arguments of the
-    training run. Nothing in the file is imported or called; see `wordorder.papers.weights`.
+    from the rows 0 and 1 of the position table. Sizes are read from the weights, dropouts and activations from the
+    arguments of the training run. Nothing in the file is imported or called; see `wordorder.papers.weights`.
 
     Args:
         checkpoint: a torch file {"args": ..., "model": ...} of any version of torch since 0.4, or a state dict as
@@ -66,144 +96,101 @@ def convert_tupe(
         BadInput: one line per fault of the checkpoint, the arguments, the dictionary or the folder.
         RunFailed: the folder could not be written in full; nothing is left of it.
     """
-    source, target = Path(checkpoint).expanduser(), Path(out_dir).expanduser()
-    check_target(target, overwrite=overwrite)
-    file = read_checkpoint(source, FAIRSEQ)
-    args = file.settings(config, EXAMPLE)
-    form, sizes, fields = _understand(file, args, head)
-    names = form.names()
-    tensors = in_one_dtype(to_ours(file.weights, form))
-    copy = file.weights.get(OPTIONAL)
-    tied = copy is None or copy.equal(file.weights["sentence_encoder.embed_tokens.weight"])
-    if tied:
-        tensors.pop("head.decoder.weight", None)
-    vocabulary = None if dictionary is None else read_dictionary(Path(dictionary).expanduser(), sizes["V"])
-    fields["mask_token_id"] = sizes["V"] - 1 if vocabulary is None else vocabulary.ids["<mask>"]
-    report = ConversionReport(
-        checkpoint=source.name,
-        architectures=tuple(  # the classifier first: it was trained last
-            f"WordOrderEncoderFor{task}"
-            for task, present in (("SequenceClassification", form.head is not None), ("MaskedLM", form.lm_head))
-            if present
-        ),
-        config={**fields, "tie_word_embeddings": tied},
-        parameters=sum(tensor.numel() for tensor in tensors.values()),
-        dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch."),
-        mapped={theirs: ours for theirs, (ours, _) in names.items() if theirs in file.weights},
-        ignored=tuple(name for name in file.weights if name not in names),
-        tokenizer=vocabulary is not None,
-        notes=tuple(_notes(file, form, args, vocabulary, tied=tied)),
+    file, args = open_checkpoint(checkpoint, out_dir, FAIRSEQ, config, overwrite=overwrite)
+    head = _head(file, head)
+    fields = _fields(file, args, head)
+    ids = None if dictionary is None else read_dictionary(Path(dictionary).expanduser(), fields["vocab_size"])
+    architectures = ("WordOrderEncoderForSequenceClassification",) if head is not None else ()  # it was trained last
+    if head is None or file.begin("lm_head."):
+        architectures = (*architectures, "WordOrderEncoderForMaskedLM")
+    model = Model(
+        architectures=architectures,
+        config_class="WordOrderEncoderConfig",
+        fields={**fields, "mask_token_id": fields["vocab_size"] - 1 if ids is None else ids["<mask>"]},
+        names=_names(file, head),
+        ignored=_ignored(head),
+        tokenizer=None if ids is None else make_tokenizer(ids, fields["max_position_embeddings"]),
+        notes=tuple(_notes(args)),
     )
-    tokenizer = None if vocabulary is None else make_tokenizer(vocabulary, sizes["P"] - 1)
-    write_folder(target, report, tensors, tokenizer, config_class="WordOrderEncoderConfig")
-    return report
+    return write_folder(file, FAIRSEQ, model, out_dir)
 
 
-def _understand(
-    file: Checkpoint, args: Mapping[Any, Any], head: str | None
-) -> tuple[Form, dict[str, int], dict[str, Any]]:
-    """Return the parts and sizes of the model, and the fields of its configuration; all faults are one error."""
-    heads = heads_of(file.weights)
-    if "sentence_encoder.embed_tokens.weight" not in file.weights:
-        raise BadInput(
-            f"checkpoint {file.path}: holds no model of TUPE's reference code (no"
-            f" sentence_encoder.embed_tokens.weight); its weights are {listed(file.weights, 5)}"
-        )
+def _ignored(head: str | None) -> re.Pattern[str]:
+    """Return what may be there and holds nothing to convert: format numbers, buckets of distances, other heads."""
+    others = rf"classification_heads\.(?!{re.escape(head)}\.).*" if head is not None else "(?!)"
+    return re.compile(rf"(sentence_encoder\.)?version|sentence_encoder\.rp_bucket|{others}", re.DOTALL)
+
+
+def _layers(file: Checkpoint) -> int:
+    """Return the number of layers."""
+    return len({m[1] for name in file.weights if (m := re.match(r"sentence_encoder\.layers\.(\d{1,4})\.", name))})
+
+
+def _names(file: Checkpoint, head: str | None) -> Names:
+    """Return the names of the parts that a state dict has, with this classification head."""
+    rows = [*_ENCODER, *(_FUSED_PROJECTIONS if file.begin("sentence_encoder.pos_proj.") else _PROJECTIONS)]
+    if file.begin("sentence_encoder.relative_attention_bias."):
+        rows += _RELATIVE
+    if file.begin(EMBEDDING_NORM):
+        rows += _pairs((EMBEDDING_NORM, "model.encoder.embedding_norm."))
+    if file.begin(FINAL_NORM):
+        rows += _pairs((FINAL_NORM, "model.encoder.final_norm."))
+    for layer in range(_layers(file)):
+        theirs, ours = f"sentence_encoder.layers.{layer}.", f"model.encoder.layers.{layer}."
+        rows += _pairs(*((theirs + their_end, ours + our_end) for their_end, our_end in _LAYER))
+    if file.begin("lm_head.") or head is None:
+        rows += _LM_HEAD
+    if head is not None:
+        theirs = f"classification_heads.{head}."
+        if file.begin(f"{theirs}dense."):
+            rows += _pairs((f"{theirs}dense.", "dense."))
+        rows += _pairs((f"{theirs}out_proj.", "classifier."))
+    return rows
+
+
+def _head(file: Checkpoint, head: str | None) -> str | None:
+    """Return the classification head to take; None where there is none."""
+    split = (name.split(".") for name in file.weights if name.startswith("classification_heads."))
+    heads = tuple(dict.fromkeys(parts[1] for parts in split))
     if head is not None and head not in heads:
         raise BadInput(f"head {head!r} is not in the checkpoint; it has: {listed(heads)}")
     if head is None and len(heads) > 1:
         raise BadInput(
             f"checkpoint {file.path}: has {len(heads)} classification heads; choose with --head: {listed(heads)}"
         )
-    form = form_of(file.weights, head or next(iter(heads), None))
-    other_heads = {
-        name for name in file.weights if name.startswith("classification_heads.") and name.split(".")[1] != form.head
-    }
-    sizes = sizes_of({name: tuple(weight.shape) for name, weight in file.weights.items()}, form)
-    faults = file.faults(shapes_of(form, sizes), optional={OPTIONAL}, ignored=IGNORED | other_heads)
-    faults += _size_faults(file, form, sizes)
-    # of several heads num_classes says nothing about the chosen one
-    settings = Settings({k: v for k, v in args.items() if len(heads) < 2 or k != "num_classes"}, prefix="args.")
-    fields = _fields(settings, form, sizes)
-    if faults or settings.faults:
-        raise BadInput([f"checkpoint {file.path}: {fault}" for fault in (*faults, *settings.faults)])
-    return form, sizes, fields
+    return head or next(iter(heads), None)
 
 
-def _size_faults(file: Checkpoint, form: Form, sizes: Mapping[str, int]) -> list[str]:
-    faults: list[str] = []
-    if form.layers == 0:
-        faults.append("there are no layers (sentence_encoder.layers.0.*)")
-    if sizes.get("V", 5) < 5:
-        faults.append(f"the vocabulary has {sizes['V']} tokens; <s> <pad> </s> <unk> <mask> alone are 5")
-    if sizes.get("P", 3) < 2:
-        faults.append(f"the position table has {sizes['P']} rows; [CLS] alone needs 2")
-    if not form.relative or "R" not in sizes:
-        return faults
-    if sizes["R"] < 5 or sizes["R"] % 2 == 0:
-        return [
-            *faults,
-            f"relative_attention_bias has {sizes['R']} rows; an even number of buckets, and one, are expected",
-        ]
-    listing = file.weights.get(BUCKETS_OF_DISTANCE)
-    if listing is not None and "P" in sizes and not torch.equal(listing.long(), _buckets(sizes)):
-        faults.append(f"its buckets of distance (rp_bucket) are not those of T5 with {sizes['R'] - 1} buckets")
-    return faults
-
-
-def _buckets(sizes: Mapping[str, int]) -> Tensor:
-    """Return our bucket of each pair of positions, those of [CLS] included."""
-    buckets, index = sizes["R"] - 1, torch.arange(sizes["P"] - 1)
-    ours = t5_bucket(index[None, :] - index[:, None], buckets=buckets)
-    ours[:, 0], ours[0, :] = buckets, buckets // 2
-    return ours
-
-
-def _fields(args: Settings, form: Form, sizes: Mapping[str, int]) -> dict[str, Any]:
+def _fields(file: Checkpoint, args: Settings, head: str | None) -> dict[str, Any]:
     """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
 
-    Arguments that disagree with the weights are noted as faults; the code's own defaults stand for what is left out.
+    The code's own defaults stand for arguments that are left out.
     """
-    for name, shown, what in (
-        ("encoder_layers", form.layers, "layers"),
-        ("encoder_embed_dim", sizes.get("C"), "channels"),
-        ("encoder_ffn_embed_dim", sizes.get("F"), "inner channels of the feed-forward networks"),
-        ("encoder_attention_heads", sizes.get("H"), "heads"),
-        ("max_positions", sizes["P"] - 1 if "P" in sizes else None, "positions"),
-    ):
-        args.size(name, shown, f" {what}")
-    for name, has, part in (
-        ("rel_pos", form.relative, "relative_attention_bias"),
-        ("embedding_normalize", form.embedding_norm, "emb_layer_norm"),
-        ("encoder_normalize_before", form.final_norm, "emb_out_layer_norm"),
-    ):
-        if args.switch(name, has) != has:
-            args.fault(f"{name} is {not has}, but the checkpoint {'has' if has else 'has no'} {part}")
-    classes = args.fields.get("num_classes")  # of a fine-tuning run; -1 and 0 mean that there was none
-    if form.head is not None and type(classes) is int and 0 < classes != sizes.get("K", classes):
-        args.fault(f"num_classes is {classes}, but head {form.head} has {sizes['K']} classes")
-    heads = args.fields.get("encoder_attention_heads", sizes.get("H"))
-    if heads is None:
-        args.fault(
+    vocabulary, channels = file.size(FAIRSEQ.table)
+    inner, positions = file.size("sentence_encoder.layers.0.fc1.weight")[0], file.size(POSITIONS)[0] - 1
+    relative, embedding_norm, pre = file.begin(RELATIVE), file.begin(EMBEDDING_NORM), file.begin(FINAL_NORM)
+    options: dict[str, Any] = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
+    if relative:
+        rows, heads = file.size(RELATIVE)
+        options |= {"reset": "reference-code", "buckets": rows - 1, "max_distance": 128}
+        if _has_other_buckets(file, positions, rows - 1):
+            args.faults.append(f"rel_pos: its buckets of distance (rp_bucket) are not T5's {rows - 1} buckets")
+    elif "encoder_attention_heads" in args.fields:
+        heads = args.number("encoder_attention_heads", 1)
+    else:
+        heads = 1
+        args.faults.append(
             "encoder_attention_heads is missing, and the weights of TUPE-A do not show the number of heads;"
-            f" give it with --config, a JSON file such as {EXAMPLE}"
+            f" give it with --config, a JSON file such as {FAIRSEQ.example}"
         )
-    elif type(heads) is int and heads > 0 and sizes.get("C", 0) % heads:
-        args.fault(f"encoder_attention_heads is {heads}, which does not divide {sizes['C']} channels")
-    activation = args.choice("activation_fn", ("gelu", "relu"))
-    if form.head is not None and form.head_dense:
-        args.choice("pooler_activation_fn", ("tanh",))
-    options = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
-    if form.relative:
-        options |= {"reset": "reference-code", "buckets": sizes.get("R", 1) - 1, "max_distance": 128}
-    head = {"num_labels": sizes.get("K"), "classifier_dense": form.head_dense} if form.head is not None else {}
-    return {
-        "vocab_size": sizes.get("V"),
-        "hidden_size": sizes.get("C"),
-        "num_hidden_layers": form.layers,
+    activation = args.choice("activation_fn", "gelu", "relu")
+    fields: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "hidden_size": channels,
+        "num_hidden_layers": _layers(file),
         "num_attention_heads": heads,
-        "intermediate_size": sizes.get("F"),
-        "max_position_embeddings": sizes.get("P", 1) - 1,
+        "intermediate_size": inner,
+        "max_position_embeddings": positions,
         "hidden_act": activation,
         "head_act": activation,
         "hidden_dropout_prob": args.rate("dropout", 0.1),
@@ -215,124 +202,43 @@ def _fields(args: Settings, form: Form, sizes: Mapping[str, int]) -> dict[str, A
         "pad_token_id": 1,
         "eos_token_id": 2,
         "sep_token_id": 2,
-        "encoding": "tupe-r" if form.relative else "tupe-a",
+        "encoding": "tupe-r" if relative else "tupe-a",
         "encoding_options": options,
         "norm": "layer",
-        "norm_placement": "pre" if form.final_norm else "post",
-        "embedding_norm": form.embedding_norm,
-        **head,
+        "norm_placement": "pre" if pre else "post",
+        "embedding_norm": embedding_norm,
     }
+    if head is not None:
+        dense = file.begin(f"classification_heads.{head}.dense.")
+        if dense:
+            args.choice("pooler_activation_fn", "tanh")
+        labels = file.size(f"classification_heads.{head}.out_proj.weight")[0]
+        fields |= {"num_labels": labels, "classifier_dense": dense}
+    if args.faults:
+        raise BadInput([f"checkpoint {file.path}: args.{fault}" for fault in args.faults])
+    return fields
 
 
-def _notes(
-    file: Checkpoint, form: Form, args: Mapping[Any, Any], vocabulary: Dictionary | None, *, tied: bool
-) -> list[str]:
+def _has_other_buckets(file: Checkpoint, positions: int, buckets: int) -> bool:
+    """Return whether a file that lists the buckets of all distances, as later versions do, has others than we have."""
+    listing = file.weights.get("sentence_encoder.rp_bucket")
+    if listing is None or buckets % 2:
+        return False
+    index = torch.arange(positions)
+    ours = t5_bucket(index[None, :] - index[:, None], buckets=buckets)
+    ours[:, 0], ours[0, :] = buckets, buckets // 2  # to and from [CLS]
+    return not torch.equal(listing.long(), ours)
+
+
+def _notes(args: Settings) -> list[str]:
     notes: list[str] = []
-    if not args:
+    if not args.fields:
         notes.append(
             "the checkpoint has no args that can be read: dropouts and activation are the reference code's defaults"
         )
-    if args.get("activation_dropout"):
+    if args.fields.get("activation_dropout"):
         notes.append(
-            f"args.activation_dropout={args['activation_dropout']} has no counterpart here: outputs are the same, but"
-            " further training does not drop activations inside the feed-forward networks"
+            f"args.activation_dropout={args.fields['activation_dropout']} has no counterpart here: outputs are the"
+            " same, but further training does not drop activations inside the feed-forward networks"
         )
-    if not tied:
-        notes.append("lm_head.weight differs from the token embeddings, so the output layer is not tied to them")
-    if file.has_halves:
-        notes.append("weights in half precision were widened to float32, which changes none of them")
-    others = [name for name in heads_of(file.weights) if name != form.head]
-    if others:
-        notes.append(f"classification heads that were left out: {listed(others)}")
-    if vocabulary is None:
-        notes.append(
-            "no tokeniser was written (no dictionary was given); special ids are fairseq's: <s> 0, <pad> 1, </s> 2,"
-            " <unk> 3, and <mask> the last one"
-        )
-    else:
-        notes.append(
-            "the tokeniser looks up pieces apart by spaces; it does not make them: prepare text as for the checkpoint"
-            " (lower case, Moses tokeniser, fastBPE) first"
-        )
-        if vocabulary.repeated:
-            notes.append(f"tokens that the dictionary has more than once: {listed(vocabulary.repeated, 10)}")
     return notes
-
-
-# Values that the reference code can express, by field of the configuration.
-_FIXED: dict[str, tuple[Any, ...]] = {
-    "model_type": ("wordorder-encoder",),
-    "encoding": ("tupe-a", "tupe-r"),
-    "norm": ("layer",),
-    "layer_norm_eps": (1e-5,),
-    "hidden_act": ("gelu", "relu"),
-    "tie_word_embeddings": (True,),
-}
-_OPTIONS: dict[str, Any] = {"cls": "position-0", "theta": "table-rows", "projection_bias": True, "norm_eps": 1e-5}
-_RELATIVE_OPTIONS: dict[str, Any] = {
-    "reset": "reference-code",
-    "buckets": 32,
-    "max_distance": 128,
-    "bidirectional": True,
-}
-
-
-def to_reference_names(
-    model: PreTrainedModel, *, head: str = "sentence_classification_head", prefix: str = "decoder."
-) -> dict[str, Tensor]:
-    """Return the state dict that the reference code would load: `convert_tupe` backwards.
-
-    Args:
-        model: an encoder of this package with a masked language modelling or text classification head.
-        head: name of the classification head there.
-        prefix: of all names but the classification head's; "" for a bare `TransformerSentenceEncoder` with heads.
-
-    Returns:
-        The reference's names and detached weights. ``lm_head.weight`` shares its memory with the token embeddings.
-
-    Raises:
-        BadInput: one line for each thing in which the model differs from any that the reference code can build.
-    """
-    form = _form(model, head)
-    weights: dict[str, Tensor] = {name: weight.detach() for name, weight in model.state_dict().items()}
-    theirs = to_theirs(weights, form)
-    return {name if name.startswith("classification_heads.") else prefix + name: theirs[name] for name in theirs}
-
-
-def _form(model: PreTrainedModel, head: str) -> Form:
-    config: Any = model.config
-    kinds = ("WordOrderEncoderForMaskedLM", "WordOrderEncoderForSequenceClassification")
-    faults = [
-        f"{name}={getattr(config, name, None)!r}, where it has {' or '.join(repr(value) for value in values)}"
-        for name, values in _FIXED.items()
-        if getattr(config, name, None) not in values
-    ]
-    if not faults:  # else the rest may have no meaning
-        if config.num_key_value_heads not in (None, config.num_attention_heads):
-            faults.append(f"num_key_value_heads={config.num_key_value_heads}, where it has as many as query heads")
-        if config.head_act != config.hidden_act:
-            faults.append(
-                f"head_act={config.head_act!r} beside hidden_act={config.hidden_act!r}, where it has one for both"
-            )
-        chosen = options_of(CATALOG[config.encoding]) | config.options_for("encoder")[config.encoding]
-        expected = _OPTIONS | (_RELATIVE_OPTIONS if config.encoding == "tupe-r" else {})
-        faults += [
-            f"encoding option {name}={chosen[name]!r}, where it has {value!r}"
-            for name, value in expected.items()
-            if chosen[name] != value
-        ]
-    architecture = type(model).__name__
-    if architecture not in kinds:
-        faults.append(f"{architecture}, where it has {' or '.join(kinds)}")
-    if faults:
-        raise BadInput([f"TUPE's reference code has no {fault}" for fault in faults])
-    classifies = architecture == kinds[1]
-    return Form(
-        layers=config.num_hidden_layers,
-        relative=config.encoding == "tupe-r",
-        embedding_norm=config.norm_placement == "post" if config.embedding_norm is None else config.embedding_norm,
-        final_norm=config.norm_placement == "pre",
-        lm_head=not classifies,
-        head=head if classifies else None,
-        head_dense=config.classifier_dense,
-    )
