@@ -268,9 +268,6 @@ class Loop:
         control.should_save |= step in self.saving.keep_steps and training.saved_step != step
         tokens = processes.count * training.meter.tokens_for_display()
         training.progress.update(step, training.watch.step_loss(), tokens)
-        advice = training.meter.advice()
-        if advice is not None:
-            training.progress.advise(advice)
         due = control.should_log or control.should_evaluate or control.should_save
         if processes.count > 1 and due:
             training.watch.settle()  # before anything relies on it, and here all processes can be told

@@ -1,4 +1,4 @@
-"""Measure seconds, tokens and memory of training, and whether its threads share their processors."""
+"""Measure seconds, tokens and memory of training."""
 
 import threading
 import time
@@ -13,8 +13,6 @@ from torch import Tensor
 from wordorder.tasks.scores import IGNORED
 
 _SAMPLE_EVERY = 0.05
-_LOOKED_AT = 3.0  # seconds of training
-_CROWDED = 0.75
 
 
 class Meter:
@@ -38,10 +36,7 @@ class Meter:
         self._tokens = 0
         self._padded: Tensor | None = None
         self._device = device
-        self._busy = 0.0  # seconds in which the thread that trains had its core
-        self._since: tuple[float, float] | None = None
-        self._warm: tuple[float, float] | None = None
-        self._advised = device.type != "cpu"
+        self._since: float | None = None
         self._stop = threading.Event()
         self._sampler: threading.Thread | None = None
 
@@ -55,7 +50,7 @@ class Meter:
         elif self._sampler is None:
             self._sampler = threading.Thread(target=self._sample, name="memory", daemon=True)
             self._sampler.start()
-        self._since = time.perf_counter(), time.thread_time()
+        self._since = time.perf_counter()
 
     def pause(self) -> None:
         """Stop counting until `resume`."""
@@ -66,35 +61,8 @@ class Meter:
             self.peak_bytes = max(self.peak_bytes, torch.cuda.max_memory_allocated(self._device))
         else:
             self.peak_bytes = max(self.peak_bytes, psutil.Process().memory_info().rss)
-        self.seconds, self._busy = self._counted(*self._since)
+        self.seconds += time.perf_counter() - self._since
         self._since = None
-
-    def _counted(self, wall: float, busy: float) -> tuple[float, float]:
-        return self.seconds + (time.perf_counter() - wall), self._busy + (time.thread_time() - busy)
-
-    def advice(self) -> str | None:
-        """Return advice where the threads of a training share their processors with other programs, once, else None.
-
-        Called after every step. The threads of one operation wait for its slowest; where another process holds a core,
-        every operation waits for the system to give that core back, and two threads can be forty times slower than one.
-        What shows it is the thread that trains: alone on its core it has nearly all of the time that passes. The time
-        of the whole process would say less, because of many threads a small model keeps some idle on a machine that is
-        free, too.
-        """
-        if self._advised or self._since is None:
-            return None
-        wall, busy = self._counted(*self._since)
-        self._warm = self._warm or (wall, busy)  # the first step loads libraries and asks for memory
-        wall, busy = wall - self._warm[0], busy - self._warm[1]
-        self._advised = wall >= _LOOKED_AT
-        threads = torch.get_num_threads()
-        if not self._advised or threads == 1 or busy >= _CROWDED * wall:
-            return None
-        return (
-            f"the processors are shared: {threads} threads wait for each other, and training had only "
-            f"{busy / wall:.0%} of the time of its core; one thread is probably faster: "
-            "--set training.threads=1, or, to compare, --set compare.workers=2 (each with one thread)"
-        )
 
     def close(self) -> None:
         """Stop counting for good, and end the thread that watches memory."""
