@@ -101,7 +101,7 @@ def test_a_number_that_no_machine_serves_is_refused(folder: Path, override: str,
             "training.lr_scheduler_type: 'cosine' with",
         ),
         (["torch_compile_backend=evil"], "training.torch_compile_backend: unknown value 'evil'"),
-        (["use_liger_kernel=true"], "training.use_liger_kernel: cannot be set in a recipe: Liger has no kernels"),
+        (["data_seed=3"], "training.data_seed: data.seed and training.seed decide"),
     ],
 )
 def test_what_the_training_cannot_make_is_said_before_it_starts(folder: Path, overrides: list[str], said: str):

@@ -15,7 +15,7 @@ from wordorder.limits import one_line
 from wordorder.section import unknown_choice
 from wordorder.tasks import Metric
 from wordorder.training.recipe.trackers import tracker_faults
-from wordorder.training.recipe.training_section import FIXED, OWN, TrainingSettings
+from wordorder.training.recipe.training_section import OWN, TrainingSettings
 
 DEFAULTS: dict[str, Any] = {
     name: field.default for name, field in TrainingSettings.model_fields.items() if field.default is not None
@@ -166,7 +166,7 @@ def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str
         return {}
     for name, remedy in (
         ("FSDP", "say it in the recipe, training.fsdp=true, and launch with --multi_gpu instead of --use_fsdp"),
-        ("DEEPSPEED", f"{FIXED['deepspeed']}; set training.fsdp=true in the recipe instead"),
+        ("DEEPSPEED", "its checkpoints hold pickled files; set training.fsdp=true in the recipe instead"),
     ):
         if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("true", "1"):
             raise ValueError(f"accelerate's configuration asks for {name}: {remedy}")

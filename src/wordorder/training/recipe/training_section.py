@@ -32,39 +32,6 @@ NO_EFFECT_ON_RESULTS = frozenset(
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
 
-_REASONS = {
-    "a run uploads nothing; afterwards call push_to_hub of the model that its folder model/ holds": (
-        "hub_always_push hub_model_id hub_private_repo hub_revision hub_strategy hub_token push_to_hub"
-    ),
-    "evaluation is always exact over all tokens": "batch_eval_metrics include_for_metrics prediction_loss_only",
-    "evaluation keeps sums, not outputs": "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object",
-    "evaluation has the precision of training": "bf16_full_eval fp16_full_eval",
-    "the batches are made by wordorder.data": "accelerator_config remove_unused_columns",
-    "the launcher sets it": "local_rank parallelism_config",
-    "Liger has no kernels for the networks of this package": "liger_kernel_config use_liger_kernel",
-    "the task decides how examples are grouped": "length_column_name train_sampling_strategy",
-    "it would change the batch size, and so the results, unseen": "auto_find_batch_size",
-    "a resumed run sees the batches that it would have seen": "ignore_data_skip",
-    "a resumed run sees the batches that it would have seen, in their order": "dataloader_in_order",
-    "data.seed and training.seed decide the order of the data": "data_seed",
-    "its checkpoints hold pickled files, which this package neither writes nor reads": "deepspeed",
-    "progress is shown by this package": "disable_tqdm",
-    "every run evaluates": "do_eval",
-    "every run is tested": "do_predict",
-    "every run trains": "do_train",
-    "a run saves itself when it is interrupted or terminated": "enable_jit_checkpoint",
-    "tokens are always counted": "include_num_input_tokens_seen",
-    "the task decides": "label_names",
-    "a loss that is not finite stops the run": "logging_nan_inf_filter",
-    "a resumed run restores all that it needs": "restore_callback_states_from_checkpoint",
-    "pass --resume": "resume_from_checkpoint",
-    "metrics.json has peak_memory_bytes": "skip_memory_metrics",
-    "a run has one folder": "save_on_each_node",
-    "every checkpoint can be resumed from": "save_only_model",
-}
-FIXED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
-"""Names of TrainingArguments that a recipe may not set, each with the reason."""
-
 Count = Annotated[int, Ge(1), Le(MOST_COUNT)]
 Positive = Annotated[float, Gt(0), Le(MOST_COUNT)]
 NotNegative = Annotated[float, Ge(0)]
@@ -114,7 +81,9 @@ class TrainingSettings(Section):
 
     section: ClassVar[str] = "training"
     refused: ClassVar[Mapping[str, str]] = {
-        name: f"cannot be set in a recipe: {reason}" for name, reason in FIXED.items()
+        "data_seed": "data.seed and training.seed decide the order of the data",
+        "deepspeed": "its checkpoints hold pickled files; set training.fsdp=true instead",
+        "resume_from_checkpoint": "pass --resume",
     }
 
     output_dir: str | None = None
