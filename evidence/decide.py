@@ -31,8 +31,8 @@ from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics import exact_tests as exact
 from wordorder.comparison.statistics.curves import LAST_SHARE, LEAST_RELATIVE_FALL, mean_end, rate_at_edge
 from wordorder.comparison.statistics.intervals import paired_mean, paired_median
-from wordorder.comparison.statistics.significance import goodness_by_run, waiting_runs
-from wordorder.comparison.statistics.summary import by_run
+from wordorder.comparison.statistics.significance import ended_runs, waiting_runs
+from wordorder.comparison.statistics.summary import by_run, scale_of
 from wordorder.tasks import Metric
 from wordorder.tasks.metrics import PERPLEXITY, perplexity_of
 
@@ -408,6 +408,21 @@ def _order(value: str | None) -> tuple[float, str]:
         return float(value or 0), ""
     except ValueError:
         return math.inf, str(value)
+
+
+def goodness_by_run(results: Results) -> dict[str, dict[int | str, float]]:
+    """Return by arm and seed (or fold) the headline score on the scale of the tests: higher is better.
+
+    Perplexities are minus their logarithm. A lost run is minus infinity, worse than any number; so is a fold that lost
+    a run.
+    """
+    scale, runs, scores = scale_of(results), by_run(results), dict[str, dict[int | str, float]]()
+    for arm, ended in ended_runs(results).items():
+        finished = {unit: runs[arm][unit] for unit, lost in ended.items() if not lost}
+        scores[arm] = scale.scores(finished) | {
+            seed if fold is None else f"fold {fold}": -math.inf for (fold, seed), lost in ended.items() if lost
+        }
+    return scores
 
 
 def _task(path: Path, results: Results, group: str | None, name: str, arms: Sequence[str]) -> Task:

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import warnings
 from pathlib import Path
 
@@ -174,6 +175,7 @@ def grafted(models: Path, tmp_path: Path) -> Path:
         ({"transformers_weights": "elsewhere/model.safetensors"}, "transformers_weights"),
         ({"transformers_weights": "pytorch_model.bin"}, "transformers_weights"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+        ({"id2label": {"x": "y"}}, "id2label"),
     ],
 )
 def test_a_grafted_model_is_read_as_carefully(grafted: Path, fields: dict[str, object], said: str):
@@ -297,6 +299,8 @@ def test_shards_within_the_folder_are_read(folder: Path):
         ({"num_hidden_layers": 3}, "weights are missing from the file"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps must be positive"),
         ({"hidden_size": "16"}, "hidden_size"),
+        ({"num_hidden_layers": 10_001}, "num_hidden_layers must be at most 10,000"),
+        ({"id2label": {"x": "y"}}, "id2label must have the numbers of the classes as keys"),
     ],
 )
 def test_a_configuration_of_another_model_is_refused(folder: Path, fields: dict[str, object], said: str):
@@ -362,6 +366,17 @@ def recipe_from(folder: Path, model: str = MODEL) -> Path:
     return path
 
 
+def test_a_pipe_in_the_place_of_a_file_does_not_hang(folder: Path):
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    signal.alarm(20)  # opening a pipe waits for somebody who writes
+    try:
+        with pytest.raises(BadInput, match="pipe or a device"):
+            load_model(folder)
+    finally:
+        signal.alarm(0)
+
+
 def test_a_run_is_resumed_from_a_checkpoint_full_of_traps_without_springing_one(tmp_path: Path, mark: Path):
     recipe = read_recipe(recipe_from(tmp_path))
     run(recipe, progress=False)
@@ -418,6 +433,14 @@ def test_a_pipe_in_a_checkpoint_is_damage_and_does_not_hang(tmp_path: Path):
     entries["b"]["bytes"] = 0
     (folder / "manifest.json").write_text(json.dumps(entries))
     assert "b is no plain file" in str(damage(folder))
+
+
+@pytest.mark.parametrize("size", ["Infinity", "NaN", "1e999", "[]", '"3"', "null"])
+def test_a_manifest_with_a_size_that_is_none_is_damage(tmp_path: Path, size: str):
+    folder = sealed(tmp_path / "checkpoint-1")
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(text.replace('"bytes": 1', f'"bytes": {size}'))
+    assert damage(folder) is not None
 
 
 # Recipes

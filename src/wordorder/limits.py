@@ -7,7 +7,6 @@ underneath raises.
 import errno
 import glob
 import json
-import math
 import os
 import tomllib
 from collections.abc import Iterator
@@ -97,7 +96,10 @@ def parse_json(content: bytes | str) -> object:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file and return its tables."""
-    return tomllib.loads(read_bytes(path).decode("utf-8"))
+    try:
+        return tomllib.loads(read_bytes(path).decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def is_plain_name(name: object) -> bool:
@@ -116,11 +118,6 @@ class StoredShape:
 
     kind: str
     shape: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """Number of entries of the tensor."""
-        return math.prod(self.shape)
 
 
 def safetensors_header(path: Path) -> dict[str, StoredShape]:

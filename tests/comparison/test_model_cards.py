@@ -46,4 +46,5 @@ def test_a_name_of_an_arm_is_shown_and_does_nothing(tmp_path):
     _write_cards(read(results), tmp_path)
     text = (tmp_path / "rope/seed-0/model/README.md").read_text()
     assert "<img" not in text
+    assert "](b)" not in text.replace("\\]", "")
     assert "| &lt;img src=x&gt;\\|" in text

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 import wordorder
 from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
 from wordorder.data.examples.encode import encode_documents
+from wordorder.data.tokenizers.tokenizer import read_tokenizer
 from wordorder.errors import BadInput
 
 TRAINED = [kind for kind in TOKENIZER_KINDS if kind != "existing"]
@@ -189,3 +190,16 @@ def test_fill_mask_pipeline_accepts_the_tokeniser(tmp_path, kind):
     answers = pipeline("fill-mask", model=model, tokenizer=tokenizer, device="cpu")("The [MASK] stands now.", top_k=2)
     assert len(answers) == 2
     assert all(answer["token"] < len(tokenizer) and "stands" in answer["sequence"] for answer in answers)
+
+
+def test_a_reader_that_panics_is_one_error(tmp_path, monkeypatch):
+    class PanicException(BaseException):
+        """What tokenizers raises where its code in Rust gives up."""
+
+    def panics(path):
+        raise PanicException("range end index 8 out of range")
+
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr("wordorder.data.tokenizers.tokenizer._opened", panics)
+    with pytest.raises(BadInput, match="holds no tokenizer that can be read: range end index"):
+        read_tokenizer(tmp_path)

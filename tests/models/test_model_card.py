@@ -10,7 +10,7 @@ from saved_folder import save
 from wordorder.encodings import CATALOG
 from wordorder.models.hub.model_card import PIPELINES, code, write_card
 
-EVIL = "<script>alert(1)</script> | `code` \n---\n"
+EVIL = "<script>alert(1)</script> | [a](http://b) ![x](y) `code` \n# heading\n---\n*bold*"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,9 @@ def test_names_from_data_break_no_table_and_no_metadata(tmp_path):
     assert card.data.library_name == "wordorder"
     assert card.data.eval_results[0].dataset_name == EVIL
     outside = re.sub(r"`[^`]*`", "", re.sub(r"(?s)```.*?```", "", card.text))
-    assert "<script>" not in outside
+    for harm in ("<script>", "](", "*bold", "[a", "://"):
+        assert harm not in outside, harm
+    assert len([line for line in outside.splitlines() if line.startswith("#")]) == 4
     assert all(line.count("|") in (0, 3, 5) for line in outside.splitlines() if line.startswith("|"))
 
 

@@ -10,7 +10,7 @@ from wordorder.errors import BadInput, RunFailed
 from wordorder.papers import folder
 from wordorder.papers.tupe import convert_tupe
 
-FILES = ["config.json", "conversion.json", "model.safetensors"]
+FILES = ["README.md", "config.json", "conversion.json", "model.safetensors"]
 
 
 def listing(place):

@@ -132,7 +132,7 @@ def _notes(maps: dict[str, MapFindings], encoder: Encoder) -> list[str]:
 
 
 def numbers(inspection: Inspection) -> dict[str, Any]:
-    """Return all numbers but the maps and panels themselves, for JSON: NaN is null."""
+    """Return all numbers but the maps themselves, for JSON: NaN is null."""
     resetting = [found.map for found in inspection.maps.values() if found.map.skip_first]
     found = {
         "length": inspection.length,

@@ -195,7 +195,7 @@ class GraftFields:
 
         # first what would take for ever, or run code of the Hub, before that is found out
         faults = size_faults(self, ("num_hidden_layers", "num_attention_heads"), MOST_LAYERS)
-        faults += stranger_faults(kwargs)
+        faults += stranger_faults(kwargs, self.id2label)
         if faults:
             raise BadInput(faults)
         with torch.device("meta"):

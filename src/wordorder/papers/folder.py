@@ -16,13 +16,17 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from wordorder import models
-from wordorder.durable import replace_folder, restore_replaced, sync_files
+from wordorder.durable import check_writable, replace_folder, restore_replaced, sync_files
 from wordorder.errors import BadInput, RunFailed
+from wordorder.models.hub.model_card import code, write_card
 from wordorder.papers.weights import Checkpoint, Code, Settings, listed, read_checkpoint, read_settings
 
 REPORT = "conversion.json"
 REPLACEABLE = frozenset(
-    (REPORT, *"config.json model.safetensors special_tokens_map.json tokenizer.json tokenizer_config.json".split())
+    (
+        REPORT,
+        *"README.md config.json model.safetensors special_tokens_map.json tokenizer.json tokenizer_config.json".split(),
+    )
 )
 """Files that a conversion writes. A folder with anything else in it, or without the report, is not replaced."""
 
@@ -74,20 +78,20 @@ class Model:
 def open_checkpoint(
     checkpoint: str | Path,
     out_dir: str | Path,
-    code: Code,
+    origin: Code,
     config: str | Path | Mapping[str, Any] | None,
     *,
     overwrite: bool,
 ) -> tuple[Checkpoint, Settings]:
     """Read a checkpoint and the settings of its run, where the folder may be written and it is one of this code."""
     _check_target(Path(out_dir).expanduser(), overwrite=overwrite)
-    file = read_checkpoint(Path(checkpoint).expanduser(), code)
-    if code.table not in file.weights:
+    file = read_checkpoint(Path(checkpoint).expanduser(), origin)
+    if origin.table not in file.weights:
         raise BadInput(
-            f"checkpoint {file.path}: holds no model of {code.name} (no {code.table}); its weights are"
+            f"checkpoint {file.path}: holds no model of {origin.name} (no {origin.table}); its weights are"
             f" {listed(file.weights, 5)}"
         )
-    return file, read_settings(file, config, code)
+    return file, read_settings(file, config, origin)
 
 
 def _check_target(out_dir: Path, *, overwrite: bool) -> None:
@@ -95,6 +99,8 @@ def _check_target(out_dir: Path, *, overwrite: bool) -> None:
     try:
         restore_replaced(out_dir.resolve().parent, out_dir.resolve().name)  # of a conversion that crashed
         if not out_dir.exists():
+            if reason := check_writable(out_dir.absolute()):
+                raise BadInput(f"OUT_DIR {str(out_dir)[:200]!r} cannot be written: {reason}")
             return
         if not out_dir.is_dir():
             raise BadInput(f"OUT_DIR {out_dir} is not a folder")
@@ -111,21 +117,21 @@ def _check_target(out_dir: Path, *, overwrite: bool) -> None:
         )
 
 
-def write_folder(file: Checkpoint, code: Code, model: Model, out_dir: str | Path) -> ConversionReport:
+def write_folder(file: Checkpoint, origin: Code, model: Model, out_dir: str | Path) -> ConversionReport:
     """Make a folder that `AutoModelForMaskedLM` and the like load under another name; rename it when it is whole."""
     target, weights = Path(out_dir).expanduser(), file.weights
-    copy = weights.get(code.output)
-    tied = copy is None or copy.equal(weights[code.table])
+    copy = weights.get(origin.output)
+    tied = copy is None or copy.equal(weights[origin.table])
     fields = {**model.fields, "tie_word_embeddings": tied}
     try:
         config = getattr(models, model.config_class)(**fields)
         shapes = _shapes(config, model.architectures)
-        tensors = _renamed(weights, model, shapes, optional=code.output)
+        tensors = _renamed(weights, model, shapes, optional=origin.output)
     except BadInput as error:
         raise BadInput([f"checkpoint {file.path}: {fault}" for fault in error.faults]) from None
     dtype = next(iter(tensors.values())).dtype
     mapped = {each: tuple(ours.split()) for theirs, ours in model.names for each in theirs.split() if each in weights}
-    notes = [] if tied else [f"{code.output} differs from the token embeddings, so it is not tied to them"]
+    notes = [] if tied else [f"{origin.output} differs from the token embeddings, so it is not tied to them"]
     if model.tokenizer is None:
         notes.append("no tokeniser was written, since no list of tokens was given; ids are those of the checkpoint")
     report = ConversionReport(
@@ -145,6 +151,7 @@ def write_folder(file: Checkpoint, code: Code, model: Model, out_dir: str | Path
         config.problem_type = "regression"
     final = target.resolve()  # a link stays a link
     staging = final.with_name(f".{final.name}.{secrets.token_hex(4)}")
+    new_parents = [path for path in final.parents if not path.exists()]
     try:
         staging.mkdir(parents=True)
         save_file(tensors, staging / "model.safetensors", metadata={"format": "pt"})
@@ -155,13 +162,33 @@ def write_folder(file: Checkpoint, code: Code, model: Model, out_dir: str | Path
             cast("Any", model.tokenizer).save_pretrained(staging)
         text = json.dumps(asdict(report), indent=2, ensure_ascii=False)
         (staging / REPORT).write_text(f"{text}\n", encoding="utf-8")
+        _write_card(staging, report)
         sync_files(staging)
         replace_folder(staging, final)
     except (OSError, SafetensorError) as error:
         raise RunFailed(f"OUT_DIR {target} could not be written: {error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        for parent in new_parents:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
     return report
+
+
+def _write_card(folder: Path, report: ConversionReport) -> None:
+    """Write README.md beside a converted model."""
+    lines = [
+        f"- {report.parameters:,} numbers, {report.dtype}; {len(report.mapped)} weights were mapped,"
+        f" {len(report.ignored)} left out; {REPORT} lists them",
+        *(f"- {note}" for note in report.notes),
+    ]
+    write_card(
+        folder,
+        title=f"{Path(report.checkpoint).stem or 'checkpoint'}, converted",
+        summary=f"The weights of {code(report.checkpoint)}, converted by `wordorder convert`; they were not trained"
+        " here, and their licence, data and scores are those of whoever trained them.",
+        sections=[("Where it comes from", "\n".join(lines))],
+    )
 
 
 def _shapes(config: Any, architectures: Sequence[str]) -> dict[str, tuple[int, ...]]:

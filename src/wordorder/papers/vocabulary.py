@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from wordorder.errors import BadInput
+from wordorder.limits import read_bytes
 from wordorder.papers.weights import listed
 
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -73,7 +74,7 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
 def _lines(path: Path, kind: str) -> list[str]:
     try:
         # not splitlines(): a word may be one of the characters that it takes for the end of a line
-        lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
+        lines = read_bytes(path).decode("utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise BadInput(f"{kind} {path}: cannot be read: it is not UTF-8") from None
     except OSError as error:

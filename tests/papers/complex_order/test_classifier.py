@@ -288,6 +288,7 @@ def test_wrong_arguments_are_named(architecture, call, word):
             "one of: none, sinusoidal, learned, complex-order, c",
         ),
         ({"architecture": "bag-of-words", "pooling": "mean"}, "pooling must be left out for architecture 'bag"),
+        ({"architecture": "convolution", "hidden_act": "gelu"}, "hidden_act must be relu for architecture 'conv"),
         ({"architecture": "recurrent", "pooling": "first"}, "left out for architecture 'recurrent', got 'first'"),
         ({"architecture": "convolution", "kernel_sizes": [3, 0]}, r"kernel_sizes must be positive.*got \[3, 0\]"),
         ({"architecture": "convolution", "kernel_sizes": [2.5]}, "kernel_sizes must be a list, each an integer"),

@@ -104,7 +104,7 @@ def test_without_a_dictionary_there_is_no_tokeniser(tmp_path):
     assert not report.tokenizer
     assert any("no tokeniser" in note for note in report.notes)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["config.json", "conversion.json", "model.safetensors"]
+    assert names == ["README.md", "config.json", "conversion.json", "model.safetensors"]
 
 
 def test_a_wrong_dictionary_leaves_nothing(tmp_path, dictionary):

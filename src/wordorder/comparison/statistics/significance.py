@@ -245,21 +245,6 @@ def ended_runs(results: Results) -> dict[str, dict[Unit, bool]]:
     return rows
 
 
-def goodness_by_run(results: Results) -> dict[str, dict[int | str, float]]:
-    """Return by arm and seed (or fold) the headline score on the scale of the tests: higher is better.
-
-    Perplexities are minus their logarithm. A lost run is minus infinity, worse than any number; so is a fold that lost
-    a run.
-    """
-    scale, runs, found = scale_of(results), by_run(results), dict[str, dict[int | str, float]]()
-    for arm, ended in ended_runs(results).items():
-        finished = {unit: runs[arm][unit] for unit, lost in ended.items() if not lost}
-        found[arm] = scale.scores(finished) | {
-            seed if fold is None else f"fold {fold}": -math.inf for (fold, seed), lost in ended.items() if lost
-        }
-    return found
-
-
 def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Comparison | None:
     """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one."""
     for entry in comparisons:

@@ -289,7 +289,9 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         return _opened(path)
     except MissingExtra:
         raise
-    except Exception as error:  # a damaged file raises whatever its reader raises
+    except BaseException as error:  # a damaged file raises whatever its reader raises, a panic of Rust among it
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise BadInput(f"{path}: holds no tokenizer that can be read: {one_line(error)}") from error
 
 

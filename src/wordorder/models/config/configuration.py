@@ -151,7 +151,7 @@ class WordOrderConfig(PreTrainedConfig):
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length
             self.segment_length = half if self.segment_length is None else self.segment_length
-        faults += self.faults() + stranger_faults(kwargs)
+        faults += self.faults() + stranger_faults(kwargs, self.id2label)
         if faults:
             raise BadInput(faults)
         own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}

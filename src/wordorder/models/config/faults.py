@@ -27,14 +27,16 @@ def size_faults(config: object, names: Iterable[str], most: int = MOST) -> list[
     return found
 
 
-def stranger_faults(given: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the number of classes, and each backend that is code of the Hub."""
+def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -> list[str]:
+    """Return what is wrong with the number of classes and their names, and each backend that is code of the Hub."""
     found: list[str] = []
     classes = given.get("num_labels")
     if classes is not None and (type(classes) is not int or classes <= 0):
         found.append(f"num_labels must be positive, got {printed(classes)}")
     elif classes is not None and classes > MOST_CLASSES:
         found.append(f"num_labels must be at most {MOST_CLASSES:,}, got {printed(classes)}")
+    if names is not None and not all(isinstance(key, int) or str(key).isdecimal() for key in names):
+        found.append("id2label must have the numbers of the classes as keys")
     for name in (f"{private}{part}_implementation" for part in ("attn", "experts") for private in ("", "_")):
         backend = given.get(name)
         plain = isinstance(backend, str) and backend.replace("_", "").replace("|", "").isalnum()

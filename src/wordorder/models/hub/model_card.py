@@ -1,6 +1,5 @@
 """Write model cards: the README.md beside a saved model, with what it is, how it scored and how it is loaded."""
 
-import html
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -80,7 +79,7 @@ def write_card(
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in _COUNTS
     ]
-    body = [f"# {html.escape(title, quote=False)}", summary, "## What it is", _table(("", ""), _about(config))]
+    body = [f"# {code(title)}", summary, "## What it is", _table(("", ""), _about(config))]
     if metrics:
         rows = [(split, code(name), f"{value:.6g}", _count((scores or {})[split])) for split, name, value in metrics]
         body += ["## Scores", _table(("split", "metric", "value", "over"), rows)]

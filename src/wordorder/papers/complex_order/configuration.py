@@ -50,7 +50,7 @@ class WordOrderClassifierConfig(WordOrderConfig):
         architecture: "bag-of-words" (mean of the embeddings), "convolution" (filters over the text, largest response
             of each), "recurrent" (LSTM, last state) or "transformer" (encoder).
         hidden_size: channels of the embeddings, and of the Transformer.
-        hidden_act: of the Transformer, "relu" (the paper's), "gelu", "silu" or "swiglu"; the others have relu.
+        hidden_act: of the Transformer, "relu" (the paper's), "gelu", "silu" or "swiglu"; the others have relu alone.
         num_hidden_layers: of the recurrent network and of the Transformer; 1, as in the papers.
         encoding: a name of the catalogue, or several joined by "+". Those that act on queries, keys or scores need the
             Transformer; "complex-order", the default, goes with every architecture, real or complex.
@@ -132,6 +132,8 @@ def build_text_network(config: WordOrderClassifierConfig) -> Network:
     )
     if config.pooling is not None:
         raise BadInput(f"pooling must be left out for architecture {config.architecture!r}, got {config.pooling!r}")
+    if config.hidden_act != "relu":
+        raise BadInput(f"hidden_act must be relu for architecture {config.architecture!r}, got {config.hidden_act!r}")
     return TextNetwork(words, BODIES[config.architecture](config))
 
 

@@ -86,8 +86,8 @@ def _schedule_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
         )
     except (ImportError, ValueError, TypeError, KeyError, AttributeError) as error:
         name, options = arguments.lr_scheduler_type.value, table.get("lr_scheduler_kwargs")
-        said = f" with training.lr_scheduler_kwargs {options!r}" if options else ""
-        return [f"training.lr_scheduler_type: {name!r}{said} cannot be made: {one_line(error)}"]
+        with_options = f" with training.lr_scheduler_kwargs {options!r}" if options else ""
+        return [f"training.lr_scheduler_type: {name!r}{with_options} cannot be made: {one_line(error)}"]
     return []
 
 
