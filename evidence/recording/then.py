@@ -174,8 +174,9 @@ def scores(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def inspected(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the numbers that `inspect --json` prints."""
-    return {name: value for name, value in answer.items() if name != "folder"}
+    """Return the numbers that `inspect --json` prints, without its paths and sentences."""
+    words = ("folder", "files", "model", "notes", "text")
+    return {name: value for name, value in answer.items() if name not in words}
 
 
 def results() -> list[Path]:
