@@ -1,4 +1,4 @@
-"""What only the reproduction of a paper needs: variants of its published code, its classifiers, checkpoints, figures.
+"""Reproductions of papers: variants of published code, text classifiers, converters of checkpoints, figures.
 
 Nothing else of the package needs it. `register` makes it known where a recipe or a saved model names it.
 """

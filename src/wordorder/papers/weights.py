@@ -31,7 +31,7 @@ REMEDY = "load it with the code that made it, and save the model's state_dict() 
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """What is particular to the checkpoints of a code."""
+    """Describe the checkpoints of one published code."""
 
     name: str
     state: str
