@@ -23,38 +23,39 @@ def data(
     from wordorder.data.description import describe
 
     resolved = read_named_recipe(recipe, overrides)
-    found = describe(resolved.data, resolved.tokenizer, examples=examples)
+    description = describe(resolved.data, resolved.tokenizer, examples=examples)
     if json:
-        print_json({"recipe": str(recipe), **found})
+        print_json({"recipe": str(recipe), **description})
         return
-    print_description(found)
+    print_description(description)
     warn_of_few_examples(resolved)
 
 
-def print_description(found: dict[str, Any]) -> None:
+def print_description(description: dict[str, Any]) -> None:
     """Print the tables, examples of texts in two splits, and sentences on what was left out or passed over."""
     counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
-    splits = found["splits"].items()
+    splits = description["splits"].items()
     rows = [(name, *(own[key] for key in counts)) for name, own in splits]
     print_table("Texts", ("split", *counts), rows, numbers=True)
     rows = [(name, *(own["tokens_per_document"][key] for key in lengths)) for name, own in splits]
     print_table("Tokens per document", ("split", *lengths), rows, numbers=True)
-    within = [(name, *(own[key] for key in ("documents", "exact"))) for name, own in found["within"].items()]
+    within = [(name, *(own[key] for key in ("documents", "exact"))) for name, own in description["within"].items()]
     if not within:
         print("The texts are generated: none of validation or test is in another split. Duplicates are not looked for.")
         return
     print_table("Duplicates within a split", ("split", "documents", "same words"), within, numbers=True)
     between = [
-        (f"{pair['later']} in {pair['earlier']}", pair["exact"], f"{pair['share']:.2%}") for pair in found["between"]
+        (f"{pair['later']} in {pair['earlier']}", pair["exact"], f"{pair['share']:.2%}")
+        for pair in description["between"]
     ]
     print_table("Texts that another split has", ("", "same words", "share"), between, numbers=True)
-    for pair in found["between"]:
+    for pair in description["between"]:
         for example in pair["examples"]:
             print(f"{pair['later']}: {example[pair['later']]!r}")
             print(f"  is like {pair['earlier']}: {example[pair['earlier']]!r}")
-    if found["dropped_duplicates"]:
-        print(f"{found['dropped_duplicates']:,} texts are left out, because a later split has the same.")
-    if found["dropped_empty"]:
-        print(f"{found['dropped_empty']:,} rows have no text.")
-    for kind, own in found["passed_over"].items():
+    if description["dropped_duplicates"]:
+        print(f"{description['dropped_duplicates']:,} texts are left out, because a later split has the same.")
+    if description["dropped_empty"]:
+        print(f"{description['dropped_empty']:,} rows have no text.")
+    for kind, own in description["passed_over"].items():
         print(printable(f"{kind}: {own['count']:,}; {'; '.join(own['first'][:3])}"))

@@ -67,8 +67,8 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if isinstance(error, BadInput):
         return error.faults
     if is_usage_error(error):
-        said = unknown_option(error) or str(error.format_message())  # type: ignore[attr-defined]
-        return (" ".join(said.split()),)
+        message = unknown_option(error) or str(error.format_message())  # type: ignore[attr-defined]
+        return (" ".join(message.split()),)
     if is_missing_package(error):
         return (f"{error.name} is not installed; run: {install_command('train')}",)  # type: ignore[attr-defined]
     message = " ".join(str(error).split()) or "no message"

@@ -39,8 +39,8 @@ def prepare(recipe: Recipe, seed: int) -> PreparedData:
 
     data, tokenizer = recipe.data, recipe.tokenizer
     tokens = tokenizer_content(tokenizer.path) if tokenizer.kind == "existing" else repr(tokenizer)
-    read = _prepared(_Wanted(data=data, tokens=tokens, tokenizer=tokenizer))
-    return TASKS[data.task].with_seed(read, seed)
+    prepared = _prepared(_Wanted(data=data, tokens=tokens, tokenizer=tokenizer))
+    return TASKS[data.task].with_seed(prepared, seed)
 
 
 @lru_cache(maxsize=2)

@@ -363,7 +363,7 @@ class MatchedBudget(Saved):
 
 
 class Planned(Saved):
-    """How many arms and runs there are when all are finished, with which seeds, folds and rates."""
+    """Count the arms and runs that there are when all are finished, with which seeds, folds and rates."""
 
     arms: int
     seeds: Several[int]

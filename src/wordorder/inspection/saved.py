@@ -98,19 +98,24 @@ def inspect_model_dir(
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
     config = load_config(kind.config_class, source)
     inspect = _watch_language_model if config.model_type == LANGUAGE_MODEL else _look_at_encoder
-    found = inspect(source, kind, config, length, text)
+    findings = inspect(source, kind, config, length, text)
     facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
     versions = _versions()
-    contents = {name: drawing.png for name, drawing in found.drawings.items()}
-    if found.drawings:
-        tensors = {name: tensor.float().contiguous() for name, tensor in found.tensors.items()}
-        contents[found.tensors_name] = save(tensors)
-        shown = {**facts, **found.facts, **versions}
+    contents = {name: drawing.png for name, drawing in findings.drawings.items()}
+    if findings.drawings:
+        tensors = {name: tensor.float().contiguous() for name, tensor in findings.tensors.items()}
+        contents[findings.tensors_name] = save(tensors)
+        shown = {**facts, **findings.facts, **versions}
         named = [(name.replace("_", " "), str(value)) for name, value in shown.items() if value is not None]
         contents[PAGE] = page(
-            found.inspection, found.drawings, found.tables, name=str(source), encoding=config.encoding, facts=named
+            findings.inspection,
+            findings.drawings,
+            findings.tables,
+            name=str(source),
+            encoding=config.encoding,
+            facts=named,
         ).encode()
-    written = {"model": facts, **found.numbers, "versions": versions, "files": [*contents, NUMBERS]}
+    written = {"model": facts, **findings.numbers, "versions": versions, "files": [*contents, NUMBERS]}
     contents[NUMBERS] = _json(written).encode()
     old = _files_listed(folder / NUMBERS) - set(contents)
     try:
@@ -123,7 +128,7 @@ def inspect_model_dir(
     for name in old:
         if (folder / name).is_file():
             (folder / name).unlink()
-    return SavedInspection(found.inspection, written, folder, tuple(contents), tuple(found.tables))
+    return SavedInspection(findings.inspection, written, folder, tuple(contents), tuple(findings.tables))
 
 
 @dataclass(frozen=True)

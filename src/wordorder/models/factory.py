@@ -125,13 +125,13 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
         BadInput: one line per unknown field, wrong type or value out of range.
     """
     kind = config_class(network)
-    known = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type"}
-    faults = [unknown_field(key, known) for key in fields if key not in known]
+    allowed = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type"}
+    faults = [unknown_field(key, allowed) for key in fields if key not in allowed]
     hints = {f.name: f.type for f in dataclasses.fields(kind) if not isinstance(f.type, str)}
     wrong = {name for name, value in fields.items() if name in hints and not fits(hints[name], value)}
     faults += [f"{name} must be {describe(hints[name])}, got {fields[name]!r}" for name in fields if name in wrong]
     try:
-        config = kind(**{name: fields[name] for name in fields if name in known and name not in wrong})
+        config = kind(**{name: fields[name] for name in fields if name in allowed and name not in wrong})
     except BadInput as error:
         raise BadInput([*faults, *error.faults]) from None
     if faults:

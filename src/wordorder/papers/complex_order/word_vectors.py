@@ -54,13 +54,13 @@ def load_word_vectors(
     else:
         table = waves.weight
         vocabulary, width = table.shape
-    found = read_word_vectors(Path(path), words, vocabulary=vocabulary, width=width)
+    word_vectors = read_word_vectors(Path(path), words, vocabulary=vocabulary, width=width)
     with torch.no_grad():
-        table[found.ids.to(table.device)] = found.vectors.to(table)
+        table[word_vectors.ids.to(table.device)] = word_vectors.vectors.to(table)
         # Waves are 0 at padding whatever its amplitude.
         if isinstance(waves, nn.Embedding) and waves.padding_idx is not None:
             table[waves.padding_idx] = 0
-    return found
+    return word_vectors
 
 
 def read_word_vectors(path: Path, words: Mapping[str, int] | None, *, vocabulary: int, width: int) -> FoundVectors:
