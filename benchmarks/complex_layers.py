@@ -97,13 +97,11 @@ def recurrent_layers(inputs: int = 256, hidden: int = 128) -> dict[str, Callable
     z = torch.randn(32, 32, 2 * inputs, requires_grad=True)
     upstream = torch.randn(32, 32, 2 * hidden)
     real = nn.LSTM(2 * inputs, 2 * hidden, batch_first=True)
-    found: dict[str, Callable[[], Any]] = {
-        "real, twice the channels": lambda: gradients(real(z)[0], [z, *real.parameters()], upstream)
+    layer = ComplexLSTM(inputs, hidden)
+    return {
+        "real, twice the channels": lambda: gradients(real(z)[0], [z, *real.parameters()], upstream),
+        "complex": lambda: gradients(layer(z), [z, *layer.parameters()], upstream),
     }
-    for name, shared in (("complex, shared real weights", True), ("complex", False)):
-        layer = ComplexLSTM(inputs, hidden, shared=shared)
-        found[name] = lambda layer=layer: gradients(layer(z), [z, *layer.parameters()], upstream)
-    return found
 
 
 SECTIONS: dict[str, tuple[str, str, Callable[[], dict[str, Callable[[], Any]]]]] = {

@@ -37,7 +37,6 @@ def accuracy_after(steps, **fields):
         hidden_size=16,
         num_attention_heads=2,
         filters=16,
-        kernel_sizes=[2, 3],
         pad_token_id=0,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.papers.complex_order import ReferenceOrderEmbedding, ReferenceTransformer
-from wordorder.papers.complex_order.reference_code import unconjugated_modulus_scores
+from wordorder.papers.complex_order.published_code import unconjugated_modulus_scores
 
 PRECISION = [(torch.float64, torch.complex128, 1e-12), (torch.float32, torch.complex64, 1e-6)]
 
@@ -163,10 +163,3 @@ def test_padding_changes_the_result_as_it_does_there():
     padded = tuple(torch.cat((part, torch.zeros(1, 2, 12, dtype=torch.float64)), dim=1) for part in z)
     assert network.features == 24
     assert not torch.allclose(features_of(network, z), features_of(network, padded), atol=1e-3)
-
-
-def test_bad_sizes():
-    with pytest.raises(ValueError, match="width must be a multiple of heads, got width=10, heads=4"):
-        ReferenceTransformer(10, heads=4)
-    with pytest.raises(ValueError, match="feedforward must be positive, got 0"):
-        ReferenceTransformer(8, feedforward=0)

@@ -5,15 +5,17 @@ from torch.testing import assert_close
 
 from wordorder.errors import BadInput
 from wordorder.papers.complex_order import (
-    ComplexBagOfWords,
-    ComplexTextConvolution,
-    ComplexTextEmbedding,
-    ComplexTextRecurrent,
+    BagOfWords,
+    TextConvolution,
+    TextEmbedding,
     TextNetwork,
+    TextRecurrent,
     UnitaryTextRecurrent,
 )
 
-READ_OUTS = ["modulus", "none", "linear", "real-part"]
+
+def embedding_of(width=5, encoding="complex-order", **options):
+    return TextEmbedding(30, width=width, complex_valued=True, encoding=encoding, **options)
 
 
 def waves(embedding, text):
@@ -27,35 +29,23 @@ def relu(z):
     return torch.complex(z.real.clamp(min=0), z.imag.clamp(min=0))
 
 
-def bias_of(layer, size):
-    if layer.bias is not None:
-        return torch.complex(layer.bias, layer.bias)
-    if layer.bias_real is None:
-        return torch.zeros(size, dtype=torch.complex128)
-    return torch.complex(layer.bias_real, layer.bias_imag)
+def bias_of(layer):
+    return torch.complex(*layer.bias_pair())
 
 
 def matrix_of(layer):
-    imag = torch.zeros_like(layer.weight_real) if layer.weight_imag is None else layer.weight_imag
-    return torch.complex(layer.weight_real, imag)
+    return torch.complex(layer.weight_real, layer.weight_imag)
 
 
-def read(body, kind, z):
-    if kind == "linear":
-        return body.read_out(torch.cat([z.real, z.imag]))
-    return {"modulus": z.abs(), "none": torch.cat([z.real, z.imag]), "real-part": z.real}[kind]
-
-
-def bag(body, rows, kind):
+def bag(body, rows):
     mean = rows.sum(0) / len(rows)
-    size = body.dense.outputs
-    return read(body, kind, relu(matrix_of(body.dense) @ mean + bias_of(body.dense, size)))
+    return relu(matrix_of(body.dense) @ mean + bias_of(body.dense)).abs()
 
 
-def convolution(body, rows, kind):
+def convolution(body, rows, read_out="modulus"):
     features = []
     for bank in body.filters:
-        weight, bias, size = matrix_of(bank), bias_of(bank, bank.outputs), bank.size
+        weight, bias, size = matrix_of(bank), bias_of(bank), bank.weight_real.shape[2]
         short = max(0, size - len(rows))
         rows_k = torch.cat([rows, torch.zeros(short, rows.shape[1], dtype=rows.dtype)])
         found = []
@@ -64,11 +54,12 @@ def convolution(body, rows, kind):
             found.append(relu((weight * window.T).sum((1, 2)) + bias))
         found = torch.stack(found)
         features.append(torch.complex(found.real.max(0).values, found.imag.max(0).values))
-    return read(body, kind, torch.cat(features))
+    z = torch.cat(features)
+    return z.abs() if read_out == "modulus" else torch.cat([z.real, z.imag])
 
 
 def network_of(body, **options):
-    network = TextNetwork(ComplexTextEmbedding(30, width=5, **options), body).double()
+    network = TextNetwork(embedding_of(**options), body).double()
     for name, parameter in network.named_parameters():
         if "bias" in name:
             torch.nn.init.normal_(parameter)
@@ -77,32 +68,37 @@ def network_of(body, **options):
     return network
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("read_out", READ_OUTS)
-@pytest.mark.parametrize(("shared", "bias"), [(False, "complex"), (True, "shared"), (False, "none")])
-@pytest.mark.parametrize("kind", ["bag", "convolution"])
-def test_output_and_every_gradient_match_the_equations(kind, side, read_out, shared, bias):
-    options = {"shared_weights": shared, "bias": bias, "read_out": read_out}
-    if kind == "bag":
-        body, reference = ComplexBagOfWords(5, **options), bag
-    else:
-        body, reference = ComplexTextConvolution(5, filters=4, kernel_sizes=(2, 3, 5), **options), convolution
+def assert_equations(body, paper_of, tolerance=1e-12, side="left"):
     network = network_of(body)
     texts = texts_of(7, 1, 4, 5)
     ids, valid, positions = padded(texts, side, value=3)
-    paper = torch.stack([reference(body, waves(network.words, text), read_out) for text in texts])
+    paper = torch.stack([paper_of(waves(network.words, text)) for text in texts])
     ours = network(ids, positions, key_padding_mask=~valid).features
     assert ours.shape[1] == network.features
-    assert_same_with_gradients(ours, paper, dict(network.named_parameters()))
+    assert_same_with_gradients(ours, paper, dict(network.named_parameters()), tolerance=tolerance)
 
 
-@pytest.mark.parametrize("read_out", ["modulus", "linear", "none"])
-def test_an_empty_text_has_features_0_whatever_the_biases(read_out):
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_bag_and_every_gradient_match_the_equations(side):
+    body = BagOfWords(5, complex_valued=True)
+    assert_equations(body, lambda rows: bag(body, rows), side=side)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("read_out", ["modulus", "none"])
+@pytest.mark.parametrize("bias", ["complex", "shared"])
+def test_convolution_and_every_gradient_match_the_equations(bias, read_out, side):
+    body = TextConvolution(5, filters=4, complex_valued=True, bias=bias, read_out=read_out)
+    assert_equations(body, lambda rows: convolution(body, rows, read_out), side=side)
+
+
+def test_an_empty_text_has_features_0_whatever_the_biases():
     for body in (
-        ComplexBagOfWords(5, read_out=read_out),
-        ComplexTextConvolution(5, filters=4, read_out=read_out),
-        ComplexTextRecurrent(5, hidden=4, read_out=read_out),
-        UnitaryTextRecurrent(5, hidden=4, read_out=read_out),
+        BagOfWords(5, complex_valued=True),
+        TextConvolution(5, filters=4, complex_valued=True),
+        TextConvolution(5, filters=4, complex_valued=True, read_out="none"),
+        TextRecurrent(5, hidden=4, complex_valued=True),
+        UnitaryTextRecurrent(5, hidden=4),
     ):
         network = network_of(body)
         valid = torch.tensor([[False, False, False], [True, True, False]])
@@ -113,21 +109,21 @@ def test_an_empty_text_has_features_0_whatever_the_biases(read_out):
 
 @pytest.mark.parametrize("kind", ["bag", "convolution"])
 def test_a_text_of_zeros_sends_no_gradient_that_is_not_a_number(kind):
-    body = ComplexBagOfWords(5) if kind == "bag" else ComplexTextConvolution(5, filters=4)
-    network = TextNetwork(ComplexTextEmbedding(30, width=5, padding_idx=0), body)
+    body = BagOfWords(5, complex_valued=True) if kind == "bag" else TextConvolution(5, filters=4, complex_valued=True)
+    network = TextNetwork(embedding_of(padding_idx=0), body)
     network(torch.zeros(2, 6, dtype=torch.long)).features.sum().backward()  # z = 0 exactly, where |z| has a kink
     assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
 
 
 def test_a_complex_network_wants_complex_embeddings():
     with pytest.raises(BadInput, match="a complex network needs complex embeddings, got encoding 'learned'"):
-        ComplexTextEmbedding(30, width=5, encoding="learned")
+        embedding_of(encoding="learned")
     with pytest.raises(BadInput, match="which only attention has"):
-        ComplexTextEmbedding(30, width=5, encoding="complex-order+t5")
+        embedding_of(encoding="complex-order+t5")
 
 
 def test_dropout_keeps_phases():
-    embedding = ComplexTextEmbedding(30, width=64, dropout=0.5)
+    embedding = embedding_of(64, dropout=0.5)
     ids = torch.randint(1, 30, (2, 9))
     steps = torch.arange(1, 10)  # at 0 there is no imaginary part to compare
     dropped, whole = embedding(ids, steps), embedding.eval()(ids, steps)
@@ -136,54 +132,29 @@ def test_dropout_keeps_phases():
     assert set(ratio.round().unique().tolist()) == {0.0, 2.0}
 
 
-def weights_of(direction, which):
-    """Complex gates, (4, out, in)."""
-    weight = getattr(direction, f"{which}_weight")
-    return torch.complex(weight[0], weight[1] if len(weight) == 2 else torch.zeros_like(weight[0]))
-
-
-def states(rows, direction):
-    """h_t of a complex LSTM, one gate at a time."""
-    W, U = weights_of(direction, "input"), weights_of(direction, "hidden")
-    bias = direction.bias if direction.bias.shape[1] == 2 else direction.bias.expand(-1, 2, -1)
-    h = c = torch.zeros(direction.hidden, dtype=torch.complex128)
-    found = []
+def last_state(rows, lstm):
+    """h_n of a complex LSTM, one gate at a time."""
+    W, U = torch.complex(*lstm.input_weight), torch.complex(*lstm.hidden_weight)
+    h = c = torch.zeros(lstm.hidden, dtype=torch.complex128)
     for row in rows:
-        i, f, g, o = (W[k] @ row + U[k] @ h + torch.complex(*bias[k]) for k in range(4))
+        i, f, g, o = (W[k] @ row + U[k] @ h + torch.complex(*lstm.bias[k]) for k in range(4))
         parts = []
         for part in ("real", "imag"):
             old, gates = getattr(c, part), [getattr(gate, part) for gate in (i, f, g, o)]
             cell = gates[1].sigmoid() * old + gates[0].sigmoid() * gates[2].tanh()
             parts.append((cell, gates[3].sigmoid() * cell.tanh()))
         c, h = (torch.complex(parts[0][k], parts[1][k]) for k in (0, 1))
-        found.append(h)
-    return found
-
-
-def recurrent(body, rows, kind):
-    rows = list(rows)
-    for layer in body.layers:
-        rows = states(rows, layer.directions[0])
-    return read(body, kind, rows[-1])
+    return h
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize(
-    ("layers", "shared", "read_out"),
-    [(1, False, "modulus"), (2, False, "none"), (1, True, "linear"), (2, True, "modulus")],
-)
-def test_recurrent_output_and_gradients_match_the_equations(layers, shared, read_out, side):
-    body = ComplexTextRecurrent(5, hidden=4, layers=layers, shared_weights=shared, read_out=read_out)
-    network = network_of(body)
-    texts = texts_of(6, 1, 3)
-    ids, valid, positions = padded(texts, side, value=3)
-    paper = torch.stack([recurrent(body, waves(network.words, text), read_out) for text in texts])
-    ours = network(ids, positions, key_padding_mask=~valid).features
-    assert ours.shape[1] == network.features
-    assert_same_with_gradients(ours, paper, dict(network.named_parameters()))
+def test_recurrent_output_and_gradients_match_the_equations(side):
+    body = TextRecurrent(5, hidden=4, complex_valued=True)
+    lstm = body.get_submodule("layers.0.directions.0")
+    assert_equations(body, lambda rows: last_state(rows, lstm).abs(), side=side)
 
 
-def unitary(body, rows, kind):
+def unitary(body, rows):
     """Arjovsky et al. 2016, Eq. 6 without Fourier transforms, over the real parts and then the imaginary ones."""
     cell = body.cell
     size = cell.hidden
@@ -199,38 +170,19 @@ def unitary(body, rows, kind):
     for row in [*rows.real, *rows.imag]:
         z = W @ row.to(torch.complex128) + recurrence @ h
         h = z * (z.abs() + cell.bias).clamp(min=0) / (z.abs() + 1e-6)
-    return read(body, kind, h)
+    return torch.cat([h.real, h.imag])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("read_out", ["none", "modulus"])
-def test_the_unitary_network_of_the_reference_code(side, read_out):
-    body = UnitaryTextRecurrent(5, hidden=4, read_out=read_out)
-    network = network_of(body)
-    torch.nn.init.uniform_(body.cell.bias, -0.2, 0.2)
-    texts = texts_of(6, 1, 3)
-    ids, valid, positions = padded(texts, side, value=3)
-    paper = torch.stack([unitary(body, waves(network.words, text), read_out) for text in texts])
-    ours = network(ids, positions, key_padding_mask=~valid).features
-    assert_same_with_gradients(ours, paper, dict(network.named_parameters()), tolerance=1e-10)
-
-
-def test_options_reach_the_layers():
-    shared = {"shared_weights": True, "bias": "shared", "read_out": "none"}
-    for body, layer in (
-        (ComplexBagOfWords(5, **shared), "dense"),
-        (ComplexTextConvolution(5, filters=4, kernel_sizes=(2,), **shared), "filters.0"),
-    ):
-        assert {name for name, _ in body.named_parameters()} == {f"{layer}.weight_real", f"{layer}.bias"}
-    one, two = (ComplexTextRecurrent(5, hidden=4, shared_weights=kind) for kind in (True, False))
-    sizes = [sum(p.numel() for p in body.parameters()) for body in (one, two)]
-    assert sizes[1] == 2 * sizes[0]
+def test_the_unitary_network_of_the_reference_code(side):
+    body = UnitaryTextRecurrent(5, hidden=4)
+    assert_equations(body, lambda rows: unitary(body, rows), tolerance=1e-10, side=side)
 
 
 def test_wrong_options_are_named():
-    with pytest.raises(ValueError, match="read_out must be one of linear, modulus"):
-        ComplexBagOfWords(5, read_out="abs")
-    with pytest.raises(ValueError, match="filters must be positive, got 0"):
-        ComplexTextConvolution(5, filters=0)
-    with pytest.raises(ValueError, match="hidden must be positive, got 0"):
-        ComplexTextRecurrent(5, hidden=0)
+    for kind in (TextRecurrent, UnitaryTextRecurrent):
+        with pytest.raises(ValueError, match="hidden must be positive, got 0"):
+            kind(5, hidden=0)
+    for complex_valued in (False, True):
+        with pytest.raises(ValueError, match="filters must be positive, got 0"):
+            TextConvolution(5, filters=0, complex_valued=complex_valued)

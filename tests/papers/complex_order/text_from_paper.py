@@ -43,10 +43,3 @@ def lstm(rows, weights):
         h = sigmoid[2] * torch.tanh(c)
         states.append(h)
     return states
-
-
-def recurrent(rows, layers):
-    """States after all layers; `layers`: weights of each."""
-    for weights in layers:
-        rows = lstm(rows, weights)
-    return rows

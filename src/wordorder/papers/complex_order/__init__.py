@@ -11,27 +11,21 @@ from wordorder.papers.complex_order.classifier import WordOrderClassifierModel a
 from wordorder.papers.complex_order.classifier import (
     WordOrderClassifierPreTrainedModel as WordOrderClassifierPreTrainedModel,
 )
-from wordorder.papers.complex_order.complex_convolution import ComplexConvolution as ComplexConvolution
-from wordorder.papers.complex_order.complex_lstm import ComplexLSTM as ComplexLSTM
-from wordorder.papers.complex_order.complex_networks import ComplexBagOfWords as ComplexBagOfWords
-from wordorder.papers.complex_order.complex_networks import ComplexTextConvolution as ComplexTextConvolution
-from wordorder.papers.complex_order.complex_networks import ComplexTextEmbedding as ComplexTextEmbedding
-from wordorder.papers.complex_order.complex_networks import ComplexTextRecurrent as ComplexTextRecurrent
 from wordorder.papers.complex_order.configuration import WordOrderClassifierConfig as WordOrderClassifierConfig
+from wordorder.papers.complex_order.convolution import ComplexConvolution as ComplexConvolution
 from wordorder.papers.complex_order.convolution import TextConvolution as TextConvolution
 from wordorder.papers.complex_order.network import BagOfWords as BagOfWords
 from wordorder.papers.complex_order.network import TextEmbedding as TextEmbedding
 from wordorder.papers.complex_order.network import TextNetwork as TextNetwork
 from wordorder.papers.complex_order.network import TextOutput as TextOutput
 from wordorder.papers.complex_order.network import TextTransformer as TextTransformer
+from wordorder.papers.complex_order.published_code import ReferenceOrderEmbedding as ReferenceOrderEmbedding
+from wordorder.papers.complex_order.published_code import ReferenceTextNetwork as ReferenceTextNetwork
+from wordorder.papers.complex_order.published_code import ReferenceTransformer as ReferenceTransformer
+from wordorder.papers.complex_order.published_code import ReferenceVanillaEmbedding as ReferenceVanillaEmbedding
+from wordorder.papers.complex_order.published_code import ReferenceWords as ReferenceWords
+from wordorder.papers.complex_order.published_code import UnitaryRecurrent as UnitaryRecurrent
+from wordorder.papers.complex_order.published_code import UnitaryTextRecurrent as UnitaryTextRecurrent
+from wordorder.papers.complex_order.recurrent import ComplexLSTM as ComplexLSTM
 from wordorder.papers.complex_order.recurrent import TextRecurrent as TextRecurrent
-from wordorder.papers.complex_order.reference_code import ReferenceTextNetwork as ReferenceTextNetwork
-from wordorder.papers.complex_order.reference_code import ReferenceTransformer as ReferenceTransformer
-from wordorder.papers.complex_order.reference_code import UnitaryRecurrent as UnitaryRecurrent
-from wordorder.papers.complex_order.reference_code import UnitaryTextRecurrent as UnitaryTextRecurrent
-from wordorder.papers.complex_order.reference_code import double_softmax_scores as double_softmax_scores
-from wordorder.papers.complex_order.reference_waves import ReferenceOrderEmbedding as ReferenceOrderEmbedding
-from wordorder.papers.complex_order.reference_waves import ReferenceVanillaEmbedding as ReferenceVanillaEmbedding
-from wordorder.papers.complex_order.reference_waves import ReferenceWords as ReferenceWords
-from wordorder.papers.complex_order.word_vectors import FoundVectors as FoundVectors
 from wordorder.papers.complex_order.word_vectors import load_word_vectors as load_word_vectors

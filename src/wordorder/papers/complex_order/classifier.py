@@ -25,9 +25,8 @@ from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary
 from wordorder.papers.complex_order.configuration import WordOrderClassifierConfig, build_text_network
 from wordorder.papers.complex_order.network import TextEmbedding, TextOutput, TextTransformer
-from wordorder.papers.complex_order.reference_code import double_softmax_scores
-from wordorder.papers.complex_order.reference_waves import ReferenceWords
-from wordorder.papers.complex_order.word_vectors import FoundVectors, load_word_vectors
+from wordorder.papers.complex_order.published_code import ReferenceWords
+from wordorder.papers.complex_order.word_vectors import load_word_vectors
 
 
 class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
@@ -37,7 +36,7 @@ class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
     config_class = WordOrderClassifierConfig
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012  transformers declares these as plain class attributes
 
-    def load_word_vectors(self, path: str | Path, words: Mapping[str, int] | None = None) -> FoundVectors:
+    def load_word_vectors(self, path: str | Path, words: Mapping[str, int]) -> int:
         """Start the token embeddings, or the amplitudes in their place, from vectors that were trained elsewhere.
 
         As `wordorder.papers.complex_order.load_word_vectors`, with ``tokenizer.get_vocab()`` as words.
@@ -125,7 +124,7 @@ class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrained
         if labels is None:
             return logits, None
         twice = self.config.loss == "double-softmax" and self.one_class_each(labels)
-        scores = double_softmax_scores(logits) if twice else logits
+        scores = logits.float().softmax(-1) if twice else logits  # of which the loss takes the softmax again
         return logits, self.loss_of_texts(scores, labels, num_items_in_batch)
 
 

@@ -1,6 +1,5 @@
 """The Hugging Face configuration of the text classifiers, and the text network that it describes."""
 
-from collections.abc import Callable
 from typing import Any, Literal, get_type_hints
 
 import torch
@@ -11,32 +10,18 @@ from wordorder.hints import option_faults
 from wordorder.limits import one_line
 from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.models.network import build_encoder
-from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder, ComplexKeywords
-from wordorder.papers.complex_order.complex_networks import (
-    ComplexBagOfWords,
-    ComplexTextConvolution,
-    ComplexTextEmbedding,
-    ComplexTextRecurrent,
-)
+from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexKeywords
 from wordorder.papers.complex_order.convolution import TextConvolution
-from wordorder.papers.complex_order.network import (
-    BagOfWords,
-    TextBody,
-    TextEmbedding,
-    TextNetwork,
-    TextTransformer,
-)
-from wordorder.papers.complex_order.recurrent import TextRecurrent
-from wordorder.papers.complex_order.reference_code import (
+from wordorder.papers.complex_order.network import BagOfWords, TextBody, TextEmbedding, TextNetwork, TextTransformer
+from wordorder.papers.complex_order.published_code import (
+    ReferenceOrderEmbedding,
     ReferenceTextNetwork,
     ReferenceTransformer,
-    UnitaryTextRecurrent,
-)
-from wordorder.papers.complex_order.reference_waves import (
-    ReferenceOrderEmbedding,
     ReferenceVanillaEmbedding,
     ReferenceWords,
+    UnitaryTextRecurrent,
 )
+from wordorder.papers.complex_order.recurrent import TextRecurrent
 
 
 @strict
@@ -51,18 +36,14 @@ class WordOrderClassifierConfig(WordOrderConfig):
             of each), "recurrent" (LSTM, last state) or "transformer" (encoder).
         hidden_size: channels of the embeddings, and of the Transformer.
         hidden_act: of the Transformer, "relu" (the paper's), "gelu", "silu" or "swiglu"; the others have relu alone.
-        num_hidden_layers: of the recurrent network and of the Transformer; 1, as in the papers.
+        num_hidden_layers: of the Transformer; 1, as in the paper. The recurrent network has one.
         encoding: a name of the catalogue, or several joined by "+". Those that act on queries, keys or scores need the
             Transformer; "complex-order", the default, goes with every architecture, real or complex.
-        pooling: what of the Transformer's last layer stands for the text: "mean", "first" or "last" token; None =
-            "mean".
-        kernel_sizes: tokens that a filter of the convolution sees; None = [3, 4, 5].
-        filters: of each size.
+        filters: of the convolution, for each of its sizes of 3, 4 and 5 tokens.
         recurrent_size: channels of the recurrent state; None = hidden_size.
         recurrent_cell: "lstm", or "unitary" (the cell of the paper's code; complex networks only).
-        complex_options: of the complex layers: shared_weights, bias, read_out, and in the Transformer also scores,
-            shared_norms, nonlinearity; see `ComplexEncoder`. read_out is "linear" in the Transformer if not given, and
-            the paper's "modulus" elsewhere.
+        complex_options: of the Transformer those of `ComplexEncoder`; of the convolution bias ("complex" or "shared")
+            and read_out ("modulus" or "none"), see `TextConvolution`. The others have none.
         variant: "paper", or "reference-code": the complex Transformer of the published text classification code,
             defects included; see `ReferenceTextNetwork`. It pads texts to max_position_embeddings (the code: 53) with
             pad_token_id (0 where there is none). Of the Transformer's fields it reads hidden_size, intermediate_size,
@@ -81,8 +62,6 @@ class WordOrderClassifierConfig(WordOrderConfig):
     num_hidden_layers: int = 1
     hidden_act: Literal["gelu", "relu", "silu", "swiglu"] = "relu"
     encoding: str = "complex-order"
-    pooling: Literal["mean", "first", "last"] | None = None
-    kernel_sizes: list[int] | None = None
     filters: int = 128
     recurrent_size: int | None = None
     recurrent_cell: Literal["lstm", "unitary"] = "lstm"
@@ -115,72 +94,41 @@ Network = TextNetwork | TextTransformer | ReferenceTextNetwork
 
 def build_text_network(config: WordOrderClassifierConfig) -> Network:
     """Build the network that a configuration describes, with torch's initial weights."""
+    options = complex_options(config)
     if config.variant == "reference-code":
         return _reference(config)
     if config.architecture == "transformer":
-        options = complex_options(config, ComplexEncoder)
         width = 2 * config.hidden_size if options.get("read_out") == "none" else config.hidden_size
-        return TextTransformer(build_encoder(config), width, pooling=config.pooling or "mean")
-    words = (ComplexTextEmbedding if config.complex_valued else TextEmbedding)(
+        return TextTransformer(build_encoder(config), width)
+    words = TextEmbedding(
         config.vocab_size,
         width=config.hidden_size,
+        complex_valued=config.complex_valued,
         encoding=config.encoding,
         encoding_options=config.options_for("encoder"),
         max_positions=config.max_position_embeddings,
         dropout=config.hidden_dropout_prob,
         padding_idx=config.pad_token_id,
     )
-    if config.pooling is not None:
-        raise BadInput(f"pooling must be left out for architecture {config.architecture!r}, got {config.pooling!r}")
     if config.hidden_act != "relu":
         raise BadInput(f"hidden_act must be relu for architecture {config.architecture!r}, got {config.hidden_act!r}")
-    return TextNetwork(words, BODIES[config.architecture](config))
+    if config.architecture == "recurrent" and config.num_hidden_layers != 1:
+        raise BadInput(f"num_hidden_layers must be 1 for architecture 'recurrent', got {config.num_hidden_layers}")
+    return TextNetwork(words, _body(config, options))
 
 
-def _bag(config: WordOrderClassifierConfig) -> TextBody:
-    options = complex_options(config, ComplexBagOfWords)
-    if not config.complex_valued:
-        return BagOfWords(config.hidden_size)
-    return ComplexBagOfWords(config.hidden_size, **options)
-
-
-def _convolution(config: WordOrderClassifierConfig) -> TextBody:
-    kind = ComplexTextConvolution if config.complex_valued else TextConvolution
-    sizes = {} if config.kernel_sizes is None else {"kernel_sizes": config.kernel_sizes}
-    options = complex_options(config, ComplexTextConvolution)
-    return kind(config.hidden_size, filters=config.filters, **sizes, **options)
-
-
-def _recurrent(config: WordOrderClassifierConfig) -> TextBody:
-    hidden = config.hidden_size if config.recurrent_size is None else config.recurrent_size
-    if hidden <= 0:
-        raise BadInput(f"recurrent_size must be positive, got {hidden}")
-    if config.recurrent_cell == "unitary":
-        only = {"complex_valued": True, "num_hidden_layers": 1}
-        faults = [
-            f"recurrent_cell 'unitary' needs {name} = {value}, got {getattr(config, name)}"
-            for name, value in only.items()
-            if getattr(config, name) != value
-        ]
-        if faults:
-            raise BadInput(faults)
-        return UnitaryTextRecurrent(config.hidden_size, hidden=hidden, **complex_options(config, UnitaryTextRecurrent))
-    kind = ComplexTextRecurrent if config.complex_valued else TextRecurrent
-    return kind(
-        config.hidden_size,
-        hidden=hidden,
-        layers=config.num_hidden_layers,
-        dropout=config.hidden_dropout_prob,
-        **complex_options(config, ComplexTextRecurrent),
-    )
-
-
-BODIES: dict[str, Callable[[WordOrderClassifierConfig], TextBody]] = {
-    "bag-of-words": _bag,
-    "convolution": _convolution,
-    "recurrent": _recurrent,
-}
-"""The architectures without attention, by the names that configurations use."""
+def _body(config: WordOrderClassifierConfig, options: dict[str, Any]) -> TextBody:
+    width, complex_valued = config.hidden_size, config.complex_valued
+    if config.architecture == "bag-of-words":
+        return BagOfWords(width, complex_valued=complex_valued)
+    if config.architecture == "convolution":
+        return TextConvolution(width, filters=config.filters, complex_valued=complex_valued, **options)
+    hidden = width if config.recurrent_size is None else config.recurrent_size
+    if config.recurrent_cell == "lstm":
+        return TextRecurrent(width, hidden=hidden, complex_valued=complex_valued)
+    if not complex_valued:
+        raise BadInput("recurrent_cell 'unitary' needs complex_valued = true")
+    return UnitaryTextRecurrent(width, hidden=hidden)
 
 
 WAVES = {"complex-order": ReferenceOrderEmbedding, "complex-vanilla": ReferenceVanillaEmbedding}
@@ -195,9 +143,6 @@ def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
             f"architecture = 'transformer' and complex_valued = true, got {config.architecture!r} and "
             f"{str(config.complex_valued).lower()}"
         )
-    if config.pooling is not None:
-        raise BadInput(f"variant 'reference-code' has no pooling, it takes the last slot, got {config.pooling!r}")
-    complex_options(config, ReferenceTextNetwork)
     if config.encoding not in WAVES or config.encoding_options:
         raise BadInput(
             f"variant 'reference-code' takes encoding {' or '.join(map(repr, WAVES))} as it is, got "
@@ -216,15 +161,17 @@ def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
     )
 
 
-def complex_options(config: WordOrderClassifierConfig, network: Callable[..., object]) -> dict[str, Any]:
-    """Return the options of the complex network that the configuration names; none for a real one."""
-    if not config.complex_valued:
-        if config.complex_options:
-            raise BadInput("complex_options are for complex layers; set complex_valued = true")
-        return {}
-    hints = get_type_hints(ComplexKeywords if network is ComplexEncoder else network.__init__)
-    known, given = {name: hints[name] for name in COMPLEX_OPTIONS if name in hints}, config.complex_options or {}
-    faults = option_faults("complex_options", f"architecture {config.architecture!r}", given, known)
+def complex_options(config: WordOrderClassifierConfig) -> dict[str, Any]:
+    """Return the options of complex layers that the configuration names; none for real ones."""
+    options, hints = config.complex_options or {}, dict[str, Any]()
+    if options and not config.complex_valued:
+        raise BadInput("complex_options are for complex layers; set complex_valued = true")
+    if config.architecture == "convolution":
+        hints = get_type_hints(TextConvolution.__init__)
+    elif config.architecture == "transformer" and config.variant == "paper":
+        hints = get_type_hints(ComplexKeywords)
+    known = {name: hints[name] for name in COMPLEX_OPTIONS if name in hints}
+    faults = option_faults("complex_options", f"architecture {config.architecture!r}", options, known)
     if faults:
         raise BadInput(faults)
-    return dict(given)
+    return dict(options)

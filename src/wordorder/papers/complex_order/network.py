@@ -1,11 +1,11 @@
 """Networks from a text to one vector: token ids to embeddings, a body, and the pooling of one vector per token."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wordorder.encodings import (
     CATALOG,
@@ -18,10 +18,13 @@ from wordorder.encodings import (
 )
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
+from wordorder.networks.complex_valued import ComplexLinear, PhaseDropout
+from wordorder.networks.complex_valued.options import complex_encoding_options
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.stack import check_given
 from wordorder.ops import Contiguous, PositionsLike, as_positions, pool, valid_tokens
-from wordorder.ops.tokens import Pooling, without_padding
+from wordorder.ops.complex import modulus, split
+from wordorder.ops.tokens import pool_tokens, without_padding, zero_if_empty
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class TextEmbedding(nn.Module):
     Args:
         vocabulary: number of token ids, V; positive.
         width: channels, C; positive.
+        complex_valued: C complex channels, (B, T, 2C) as ``[real | imag]``; dropout keeps their phase. The encoding is
+            then "complex-order" or "complex-vanilla", alone or joined to others.
         encoding: a name of the catalogue that acts on embeddings, or several joined by "+".
         encoding_options: options of the encoding; see `build_encoding`.
         max_positions: longest text in tokens, for encodings with a table.
@@ -54,7 +59,7 @@ class TextEmbedding(nn.Module):
         padding_idx: token id whose embedding is 0 and stays 0.
 
     Raises:
-        BadInput: unknown encoding or option, or an encoding that needs attention.
+        BadInput: unknown encoding or option, an encoding that needs attention, or no complex embedding.
         ValueError: a size is out of range.
     """
 
@@ -63,6 +68,7 @@ class TextEmbedding(nn.Module):
         vocabulary: int,
         *,
         width: int,
+        complex_valued: bool = False,
         encoding: str = "none",
         encoding_options: Mapping[str, Any] | None = None,
         max_positions: int = 512,
@@ -72,19 +78,20 @@ class TextEmbedding(nn.Module):
         super().__init__()
         check_positive(vocabulary=vocabulary, width=width)
         check_without_attention(encoding)
+        channels = 2 * width if complex_valued else width
         self.encoding = build_encoding(
             encoding,
-            width=width,
+            width=channels,
             heads=1,
             layers=1,
             max_positions=max_positions,
-            options=encoding_options,
+            options=complex_encoding_options(encoding, encoding_options) if complex_valued else encoding_options,
             vocabulary=vocabulary,
             padding_idx=padding_idx,
         )
         replacement = self.encoding.replacement
-        self.embedding = replacement or nn.Embedding(vocabulary, width, padding_idx=padding_idx)
-        self.dropout: nn.Module = nn.Dropout(dropout)
+        self.embedding = replacement or nn.Embedding(vocabulary, channels, padding_idx=padding_idx)
+        self.dropout: nn.Module = PhaseDropout(dropout) if complex_valued else nn.Dropout(dropout)
 
     def forward(
         self,
@@ -124,20 +131,20 @@ def check_without_attention(encoding: str) -> None:
         raise BadInput(faults)
 
 
-class TextBody(nn.Module, ABC):
+class TextBody(nn.Module):
     """The part of a text network that turns embeddings into one vector per text.
 
+    Its ``forward(x_BTC, key_padding_mask=None)`` maps embeddings (B, T, C), exactly 0 where ``key_padding_mask`` is
+    True, to a `TextOutput`. Complex numbers are stacked, ``[real | imag]``, and read out by their modulus, as in Wang
+    et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 3.1.
+
     Args:
-        features: channels of that vector, F.
+        features: channels of the vector of a text, F.
     """
 
     def __init__(self, *, features: int) -> None:
         super().__init__()
         self.features = features
-
-    @abstractmethod
-    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """Map embeddings (B, T, C), exactly 0 where ``key_padding_mask`` is True, to features (B, F)."""
 
 
 class TextNetwork(nn.Module):
@@ -188,41 +195,21 @@ class TextNetwork(nn.Module):
 
 
 class TextTransformer(nn.Module):
-    """An encoder's hidden states, and their mean, the first or the last of them as the text's features.
+    """An encoder's hidden states, and their mean as the text's features.
 
     Args:
         encoder: with any encoding of the catalogue.
         width: channels of its hidden states, and features per text, C.
-        pooling: "mean", "first" (such as [CLS]) or "last" token of the text.
     """
 
-    def __init__(self, encoder: Encoder, width: int, *, pooling: Pooling = "mean") -> None:
+    def __init__(self, encoder: Encoder, width: int) -> None:
         super().__init__()
         self.encoder, self.features = encoder, width
-        self.pooling: Pooling = pooling
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        positions: PositionsLike | None = None,
-        *,
-        inputs_embeds: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        backend: str | None = None,
-        return_all_hidden: bool = False,
-        return_attentions: bool = False,
-    ) -> TextOutput:
+    def forward(self, *inputs: Any, key_padding_mask: Tensor | None = None, **options: Any) -> TextOutput:
         """Summarise texts; arguments and errors as in `Encoder.forward`."""
-        encoded = self.encoder(
-            input_ids,
-            positions,
-            inputs_embeds=inputs_embeds,
-            key_padding_mask=key_padding_mask,
-            backend=backend,
-            return_all_hidden=return_all_hidden,
-            return_attentions=return_attentions,
-        )
-        features_BC = pool(self.pooling, encoded.hidden, key_padding_mask=key_padding_mask)
+        encoded = self.encoder(*inputs, key_padding_mask=key_padding_mask, **options)
+        features_BC = pool("mean", encoded.hidden, key_padding_mask=key_padding_mask)
         return TextOutput(features_BC, encoded.hidden, encoded.all_hidden, encoded.attentions)
 
 
@@ -236,13 +223,26 @@ class BagOfWords(TextBody):
     The result is the same for every order of the words unless word and position meet in a product, as in complex-order
     embeddings: position vectors that are added to the embeddings have a sum that depends on the length alone.
 
+    Of complex vectors with the mean ``x + iy`` a complex dense layer ``A + iB`` comes next (Wang et al. 2020, Eq. 10)::
+
+        z = relu(A x - B y + b_r) + i relu(B x + A y + b_i),    features = |z|
+
+    The paper's code has neither: it sums both parts and puts a real linear layer on them.
+
     Args:
         width: channels of the embeddings, and features per text, C.
+        complex_valued: they are complex.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, complex_valued: bool = False) -> None:
         super().__init__(features=width)
+        self.dense = ComplexLinear(width, width) if complex_valued else None
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """Take the mean of tokens, (B, T, C) -> features (B, C)."""
-        return TextOutput(pool("mean", x_BTC, key_padding_mask=key_padding_mask), x_BTC)
+        """Take the mean of tokens, (B, T, C or 2C) -> features (B, C)."""
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        mean_BC = pool_tokens("mean", x_BTC, valid_BT)
+        if self.dense is None:
+            return TextOutput(mean_BC, x_BTC)
+        z_BC = F.relu(self.dense.stacked(mean_BC))
+        return TextOutput(zero_if_empty(modulus(split(z_BC)), valid_BT), x_BTC)

@@ -1,4 +1,4 @@
-"""A recurrent network that reads a text word by word."""
+"""A recurrent network, real or complex, that reads a text word by word."""
 
 import math
 from functools import partial
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from wordorder.encodings.places import check_positive
 from wordorder.networks.initialisation import Generators, draw_weights
 from wordorder.ops import gather_tokens, valid_tokens
-from wordorder.ops.tokens import pool_tokens, without_padding
+from wordorder.ops.complex import modulus, split
+from wordorder.ops.tokens import pool_tokens, without_padding, zero_if_empty
 from wordorder.papers.complex_order.network import TextBody, TextOutput
 
 _HAS_16_BITS = bool(getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)())
@@ -43,39 +44,105 @@ class LSTM(nn.LSTM):
             nn.init.ones_(bias.detach()[self.hidden_size : 2 * self.hidden_size])
 
 
-class TextRecurrent(TextBody):
-    """Layers of LSTMs; a text's features are the last state.
+class ComplexLSTM(nn.Module):
+    """One layer of an LSTM with complex weights; each part of a state is gated by its own part of the gate.
 
-    Hochreiter and Schmidhuber 1997; for text classification e.g. Liu et al. 2016, https://arxiv.org/abs/1605.05101.
-    Only tokens are read, so padding on either side changes nothing.
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, report a complex LSTM; the code published with it has a unitary
+    network in its place (`UnitaryRecurrent`). This is Hochreiter and Schmidhuber's LSTM (1997) over complex products::
+
+        i, f, g, o = W z_t + U h_{t-1} + b,           W, U, b complex
+        c_t = sigma(f) . c_{t-1} + sigma(i) . tanh(g),   h_t = sigma(o) . tanh(c_t)     real and imaginary part apart
+
+    A product of complex gates would not be bounded: |sigma(x) + i sigma(y)| reaches sqrt(2). So it is a real LSTM of
+    twice the channels whose matrices are [[A, -B], [B, A]] gate by gate, and runs on torch's own kernels: one matrix
+    product for the input of all steps, cuDNN on a GPU.
+
+    Args:
+        inputs: complex channels in, D.
+        hidden: complex channels of a state, n.
+
+    Shape:
+        (B, T, 2D), ``[real | imag]`` -> states (B, T, 2n).
+    """
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.input_weight = nn.Parameter(torch.empty(2, 4, hidden, inputs))
+        self.hidden_weight = nn.Parameter(torch.empty(2, 4, hidden, hidden))
+        self.bias = nn.Parameter(torch.empty(4, 2, hidden))
+        self.draw_parameters(0.0, None)
+
+    def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
+        """Draw weights U(-1/sqrt(n), 1/sqrt(n)) in modulus as torch's LSTM, without ``std``; biases 0, forget gate's 1.
+
+        A network that forgets at first learns slowly (Jozefowicz et al. 2015).
+        """
+        del std
+        bound = 1 / math.sqrt(self.hidden * 2)
+        for name in ("input_weight", "hidden_weight"):
+            generator = generator_for(name) if generator_for else None
+            nn.init.uniform_(getattr(self, name), -bound, bound, generator=generator)
+        nn.init.zeros_(self.bias)
+        if not getattr(self.bias, "_is_hf_initialized", False):
+            with torch.no_grad():
+                self.bias[1] = 1.0
+
+    def forward(self, z_BTD: Tensor) -> Tensor:
+        """Read texts, (B, T, 2D) -> states (B, T, 2n)."""
+        start_1BH = z_BTD.new_zeros(1, z_BTD.shape[0], 2 * self.hidden)
+        bias = self.bias.flatten()
+        parameters = [_block(self.input_weight), _block(self.hidden_weight), bias, torch.zeros_like(bias)]
+        # input, state, weights, has biases, layers, dropout, training, bidirectional, batch first
+        lstm = torch.lstm
+        return lstm(z_BTD, (start_1BH, start_1BH), parameters, True, 1, 0.0, self.training, False, True)[0]
+
+
+def _block(weight_P4HD: Tensor) -> Tensor:
+    """Return ``[[A, -B], [B, A]]`` of each of the four gates, (4 * 2n, 2D)."""
+    a_4HD, b_4HD = weight_P4HD
+    rows = torch.cat((a_4HD, -b_4HD), dim=-1), torch.cat((b_4HD, a_4HD), dim=-1)
+    return torch.stack(rows, dim=1).flatten(0, 2)
+
+
+class TextRecurrent(TextBody):
+    """An LSTM; a text's features are the last state, of a `ComplexLSTM` its modulus.
+
+    Hochreiter and Schmidhuber 1997; for text classification e.g. Liu et al. 2016, https://arxiv.org/abs/1605.05101;
+    in complex numbers Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 12 and 13. Only tokens are read, so
+    padding on either side changes nothing.
 
     Args:
         width: channels of the embeddings, C.
         hidden: channels of the state, H; positive.
-        layers: positive.
-        dropout: between layers.
+        complex_valued: both are complex.
 
     Raises:
         ValueError: a size is out of range.
     """
 
-    def __init__(self, width: int, *, hidden: int, layers: int = 1, dropout: float = 0.0) -> None:
-        check_positive(hidden=hidden, layers=layers)
+    def __init__(self, width: int, *, hidden: int, complex_valued: bool = False) -> None:
+        check_positive(hidden=hidden)
         super().__init__(features=hidden)
-        widths = [width, *([hidden] * (layers - 1))]
-        self.forwards = nn.ModuleList(LSTM(w, hidden, batch_first=True) for w in widths)
-        self.dropout = nn.Dropout(dropout)
+        self.complex_valued = complex_valued
+        # In lists, since the seeds of first values are the parameters' names, "layers.0.directions.0.bias" and so on.
+        if complex_valued:
+            directions = nn.ModuleList([ComplexLSTM(width, hidden)])
+            self.layers = nn.ModuleList([nn.ModuleDict({"directions": directions})])
+        else:
+            self.forwards = nn.ModuleList([LSTM(width, hidden, batch_first=True)])
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """Read texts, (B, T, C) -> features (B, H)."""
+        """Read texts, (B, T, C or 2C) -> features (B, H)."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         rows = Rows(valid_BT)
-        x_BTC = rows.to_front(x_BTC)
-        for index, lstm in enumerate(self.forwards):
-            # Dropout draws in the order of memory, in which torch's LSTM has the steps first.
-            x_BTC = lstm(self.dropout(x_BTC) if index else x_BTC)[0].contiguous()
-        features_BF = pool_tokens("last", x_BTC, rows.valid_BT)
-        return TextOutput(features_BF, without_padding(rows.back(x_BTC), valid_BT))
+        lstm = self.get_submodule("layers.0.directions.0" if self.complex_valued else "forwards.0")
+        states = lstm(rows.to_front(x_BTC))
+        states_BTF = states if self.complex_valued else states[0]
+        features_BF = pool_tokens("last", states_BTF, rows.valid_BT)
+        if self.complex_valued:
+            features_BF = zero_if_empty(modulus(split(features_BF)), valid_BT)
+        return TextOutput(features_BF, without_padding(rows.back(states_BTF), valid_BT))
 
 
 class Rows:

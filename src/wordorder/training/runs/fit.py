@@ -196,10 +196,11 @@ def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
     if path is None:
         raise BadInput(f"model.word_vectors: there is no file {' or '.join(str(place) for place in places)}")
     try:
-        found = model.load_word_vectors(path, prepared.tokenizer.get_vocab())
+        vocabulary = prepared.tokenizer.get_vocab()
+        found = model.load_word_vectors(path, vocabulary)
     except ValueError as error:
         raise BadInput(f"model.word_vectors: {error}") from None
-    return f"word vectors from {path}: {len(found.ids)} words found, {found.missing} of the vocabulary not"
+    return f"word vectors from {path}: {found} words found, {len(vocabulary) - found} of the vocabulary not"
 
 
 def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:

@@ -5,7 +5,6 @@ classification code differs from the paper. Its results can be compared with the
 
 - `ReferenceTextNetwork`: the Transformer, ``variant = "reference-code"`` of a classifier.
 - `UnitaryTextRecurrent`: the recurrent network, ``recurrent_cell = "unitary"``.
-- `double_softmax_scores`: the Transformer's loss, ``loss = "double-softmax"``.
 """
 
 import math
@@ -15,20 +14,75 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import check_positive
+from wordorder.encodings.wave_embedding import SLOWEST, WaveEmbedding, WavesAsReal
+from wordorder.networks.complex_valued import PhaseDropout
 from wordorder.networks.complex_valued.layers import modrelu_gain
-from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.initialisation import Generators, NormParameters
 from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
 from wordorder.ops.complex import Pair, conjugate, modulus_scores, multiply, split, stack
 from wordorder.ops.tokens import without_padding, zero_if_empty
-from wordorder.papers.complex_order.complex_networks import ComplexBody
-from wordorder.papers.complex_order.network import TextOutput
-from wordorder.papers.complex_order.reference_waves import ReferenceWords
+from wordorder.papers.complex_order.network import TextBody, TextOutput
 
 
-def double_softmax_scores(logits: Tensor) -> Tensor:
-    """Return probabilities in float32 in place of logits: a cross-entropy of them takes the softmax of a softmax."""
-    return logits.float().softmax(-1)
+class ReferenceWaves(WaveEmbedding):
+    """A wave per word and channel, whose amplitudes start from N(0, 1) as in the published code, whatever the network.
+
+    Args:
+        vocabulary: number of token ids, V; positive.
+        width: complex channels, D; positive.
+
+    Shape:
+        token ids (B, T), positions (T,), (1, T) or (B, T) -> real and imag, (B, T, D) each.
+    """
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__(vocabulary, width, tables={"amplitude": "full", "frequency": "full"}, frequency_init="normal")
+
+    def draw_parameters(self, std: float, generator_for: Generators | None = None) -> None:
+        """Draw the initial values, amplitudes from N(0, 1) whatever ``std``."""
+        super().draw_parameters(1.0, generator_for)
+
+
+class ReferenceOrderEmbedding(ReferenceWaves):
+    """Complex-order embeddings of the published code: ``w_jd = 10000 ** (-2 floor(d / 2) / D)``, and row 0 of w zero.
+
+    The code keeps row 0 of the amplitudes at 0, too; here that row is trained like any other.
+    """
+
+    def draw_frequencies(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+        words, channels = shape
+        d = torch.arange(channels, dtype=torch.float64, device="cpu")
+        frequencies = (SLOWEST ** (2 * (d / 2).floor() / channels)).repeat(words, 1)
+        if words > 1:
+            frequencies[0] = 0
+        return frequencies
+
+
+class ReferenceVanillaEmbedding(ReferenceWaves):
+    """The published code's "vanilla": it draws theta from N(0, 1) and multiplies it by the position after all.
+
+    So it is complex-order with random frequencies, where the paper's baseline has no position.
+    """
+
+
+class ReferenceWords(nn.Module):
+    """Published waves as stacked vectors, (B, T, 2C), with dropout of whole complex numbers.
+
+    The published code drops amplitudes and angles apart.
+
+    Args:
+        waves: `ReferenceOrderEmbedding` or `ReferenceVanillaEmbedding`.
+        dropout: of complex numbers.
+    """
+
+    def __init__(self, waves: ReferenceWaves, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embedding = WavesAsReal(waves, 2 * waves.width, "pair")
+        self.dropout = PhaseDropout(dropout)
+
+    def forward(self, token_ids: Tensor, positions: PositionsLike) -> Tensor:
+        """Return the vectors of token ids (B, T) at their positions."""
+        return self.dropout(self.embedding(token_ids, positions))
 
 
 def unconjugated_modulus_scores(q: Pair, k: Pair) -> Tensor:
@@ -48,9 +102,6 @@ class ReferenceAttention(nn.Module):
 
     def __init__(self, width: int, *, heads: int, dropout: float) -> None:
         super().__init__()
-        check_positive(width=width, heads=heads)
-        if width % heads:
-            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
         self.heads, self.head_dim = heads, width // heads
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.dropout = nn.Dropout(dropout)
@@ -126,7 +177,6 @@ class ReferenceTransformer(nn.Module):
 
     def __init__(self, width: int, *, heads: int = 8, feedforward: int = 512, dropout: float = 0.1) -> None:
         super().__init__()
-        check_positive(feedforward=feedforward)
         self.layers = nn.ModuleList(
             ReferenceLayer(width, heads=heads, feedforward=feedforward, dropout=dropout) for _ in range(2)
         )
@@ -153,7 +203,7 @@ class ReferenceTextNetwork(nn.Module):
 
     Args:
         words: complex embeddings that start as the code's.
-        length: tokens to which texts are padded, L; positive.
+        length: tokens to which texts are padded, L.
         padding_idx: token id that fills them up.
     """
 
@@ -161,7 +211,6 @@ class ReferenceTextNetwork(nn.Module):
         self, words: ReferenceWords, body: ReferenceTransformer, *, length: int = 53, padding_idx: int
     ) -> None:
         super().__init__()
-        check_positive(length=length)
         self.words, self.body, self.length, self.padding_idx = words, body, length, padding_idx
 
     @property
@@ -233,7 +282,6 @@ class UnitaryRecurrent(nn.Module):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        check_positive(inputs=inputs, hidden=hidden)
         self.hidden = hidden
         self.input_weight = nn.Parameter(torch.empty(2 * hidden, inputs))
         self.angle = nn.Parameter(torch.empty(3, hidden))
@@ -291,7 +339,7 @@ def _reflect(h: Pair, v_2N: Tensor) -> Pair:
     return h[0] - back[0], h[1] - back[1]
 
 
-class UnitaryTextRecurrent(ComplexBody):
+class UnitaryTextRecurrent(TextBody):
     """The recurrent classifier of the paper's code: a unitary network over real parts, and then over imaginary ones.
 
     See `UnitaryRecurrent`. A text of n tokens is read in 2n steps::
@@ -301,18 +349,18 @@ class UnitaryTextRecurrent(ComplexBody):
     Args:
         width: complex channels of the embeddings, C.
         hidden: complex channels of the state, H; positive. The code sets it to the length of the longest text.
-        read_out: see `ComplexBody`; the code's is "none".
     """
 
-    def __init__(self, width: int, *, hidden: int, read_out: ReadOut = "none") -> None:
-        super().__init__(hidden, read_out)
+    def __init__(self, width: int, *, hidden: int) -> None:
+        check_positive(hidden=hidden)
+        super().__init__(features=2 * hidden)
         self.cell = UnitaryRecurrent(width, hidden)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """Map vectors (B, T, 2C) to features (B, 2H), or (B, H) with a read-out."""
+        """Map vectors (B, T, 2C) to features (B, 2H)."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         twice = None if key_padding_mask is None else torch.cat((key_padding_mask, key_padding_mask), dim=1)
         states = stack(self.cell(torch.cat(split(x_BTC), dim=1), key_padding_mask=twice))
         # padding leaves the state as it is, so that the last column holds the text's last state
-        features_BF = zero_if_empty(self.read_out(states[:, -1]), valid_BT)
+        features_BF = zero_if_empty(states[:, -1], valid_BT)
         return TextOutput(features_BF, without_padding(states[:, x_BTC.shape[1] :], valid_BT))
