@@ -22,7 +22,7 @@ from wordorder.attention import AttentionSizes, plan_attention
 from wordorder.encodings import PositionTerms
 from wordorder.networks import EncoderLayer, TransformerOptions
 from wordorder.networks.complex_valued import ComplexOptions
-from wordorder.ops.complex import linear, split, stacked_linear
+from wordorder.ops.complex import split, stacked_linear
 from wordorder.papers.complex_order import ComplexLSTM
 
 BATCH = 8
@@ -35,7 +35,7 @@ def gradients(output: Tensor | tuple[Tensor, ...], leaves: Sequence[Tensor], ups
 
 
 def linear_maps(rows: int = 1024, inputs: int = 512, outputs: int = 512) -> dict[str, Callable[[], Any]]:
-    """A complex map of pairs and of the stacked tensor in every form, and torch's complex numbers."""
+    """A complex map of the stacked tensor in every form, and torch's complex numbers."""
     torch.manual_seed(0)
     z = torch.randn(rows, 2 * inputs, requires_grad=True)
     x, y = (part.detach().contiguous().requires_grad_() for part in split(z))
@@ -53,7 +53,6 @@ def linear_maps(rows: int = 1024, inputs: int = 512, outputs: int = 512) -> dict
         "complex64": native,
     }
     for form in ("gauss", "block", "outer"):
-        found[f"pair, {form}"] = lambda form=form: gradients(linear((x, y), (a, b), form=form), [x, y, a, b], (g, h))
         found[f"stacked, {form}"] = lambda form=form: gradients(
             stacked_linear(z, (a, b), form=form), [z, a, b], upstream
         )

@@ -60,15 +60,12 @@ def test_linear_and_every_gradient_match_complex128(form, rows, inputs, outputs,
     z, weight, bias = (parts(*size, dtype=dtype) for size in ((*rows, inputs), (outputs, inputs), (outputs,)))
     paper = exact(z) @ exact(weight).T + exact(bias)
     if paper.numel():
-        agree(cx.linear(z, weight, bias, form=form), paper, [*z, *weight, *bias], dtype)
-        without = cx.linear(z, weight, form=form)
-        agree(without, exact(z) @ exact(weight).T, [*z, *weight], dtype)
-        stacked = cx.split(cx.stacked_linear(cx.stack(z), weight, bias, form=form))
-        agree(stacked, exact(z) @ exact(weight).T + exact(bias), [*z, *weight, *bias], dtype)
+        ours = cx.split(cx.stacked_linear(cx.stack(z), weight, bias, form=form))
+        agree(ours, paper, [*z, *weight, *bias], dtype)
         without = cx.split(cx.stacked_linear(cx.stack(z), weight, form=form))
         agree(without, exact(z) @ exact(weight).T, [*z, *weight], dtype)
     else:
-        assert cx.linear(z, weight, bias, form=form)[0].shape == paper.shape
+        assert cx.split(cx.stacked_linear(cx.stack(z), weight, bias, form=form))[0].shape == paper.shape
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -86,15 +83,14 @@ def test_linear_without_all_gradients(form):
     z, weight = parts(5, 7), parts(4, 7)
     for leaves in (z, weight, (z[0],), (weight[1],)):
         frozen = [x if any(x is leaf for leaf in leaves) else x.detach() for x in (*z, *weight)]
-        ours = cx.linear((frozen[0], frozen[1]), (frozen[2], frozen[3]), form=form)
+        ours = cx.split(cx.stacked_linear(cx.stack((frozen[0], frozen[1])), (frozen[2], frozen[3]), form=form))
         agree(ours, exact(z) @ exact(weight).T, list(leaves), torch.float64)
 
 
 def test_halves_that_are_not_contiguous():
     wide, weight = torch.randn(6, 30, dtype=torch.float64, requires_grad=True), parts(4, 7)
-    z = wide[:, 3:17], wide[:, 16:30]
-    ours = cx.linear((z[0][:, ::2], z[1][:, ::2]), weight, form="gauss")
-    agree(ours, exact((z[0][:, ::2], z[1][:, ::2])) @ exact(weight).T, [wide, *weight], torch.float64)
+    ours = cx.split(cx.stacked_linear(wide[:, 1:29:2], weight, form="gauss"))
+    agree(ours, exact(cx.split(wide[:, 1:29:2])) @ exact(weight).T, [wide, *weight], torch.float64)
     stacked = wide.expand(3, 6, 30).transpose(0, 1)[..., 2:16]
     ours = cx.split(cx.stacked_linear(stacked, weight, form="gauss"))
     agree(ours, exact(cx.split(stacked)) @ exact(weight).T, [wide, *weight], torch.float64)
@@ -169,12 +165,9 @@ def test_gradients_of_scores_at_exact_zero_are_finite():
 def test_linear_has_second_derivatives_in_every_form(form):
     z, weight, bias = parts(2, 3, 4), parts(5, 4), parts(5)
 
-    def pairs(x, y, a, b, *c):
-        return cx.linear((x, y), (a, b), c, form=form)
-
     def stacked(x, y, a, b, *c):
         return cx.stacked_linear(cx.stack((x, y)), (a, b), c or None, form=form)
 
-    for function, leaves in ((pairs, (*z, *weight, *bias)), (stacked, (*z, *weight, *bias)), (stacked, (*z, *weight))):
-        assert torch.autograd.gradcheck(function, leaves)
-        assert torch.autograd.gradgradcheck(function, leaves)
+    for leaves in ((*z, *weight, *bias), (*z, *weight)):
+        assert torch.autograd.gradcheck(stacked, leaves)
+        assert torch.autograd.gradgradcheck(stacked, leaves)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wordorder.encodings.places import Generators, ReplacesEmbedding, check_choice, check_positive
 from wordorder.ops import Contiguous, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.tokens import check_token_ids
-from wordorder.ops.waves import WaveTables, waves, wrap_phase
+from wordorder.ops.waves import WaveTables, waves
 
 Sharing = Literal["full", "word-sharing", "dimension-sharing"]
 FrequencyInit = Literal["geometric", "log-uniform", "normal"]
@@ -106,10 +106,6 @@ class WaveEmbedding(nn.Module):
     def named_tables(self) -> dict[str, nn.Parameter]:
         """Return the existing tables by name."""
         return dict(self.named_parameters(recurse=False))
-
-    def wrapped_phase(self) -> Tensor | None:
-        """Return the phase table wrapped to (-pi, pi]; None without phases."""
-        return None if self.phase is None else wrap_phase(self.phase)
 
     def forward(self, token_ids: Tensor, positions: PositionsLike | None = None) -> tuple[Tensor, Tensor]:
         """Return real and imaginary part, (B, T, D) each, of token ids (B, T) at positions (T,), (1, T) or (B, T).

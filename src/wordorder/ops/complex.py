@@ -7,7 +7,6 @@ all. Where one tensor is handier, the pair lies side by side in its last axis, `
 # torch's autograd functions are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportIncompatibleMethodOverride=false
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -69,7 +68,7 @@ def modulus(z: Pair) -> Tensor:
 def choose_linear_form(
     device: str, dtype: torch.dtype, *, rows: int, inputs: int, outputs: int, traced: bool = False
 ) -> LinearForm:
-    """Choose how `linear` and `stacked_linear` compute a product; a pure function of device, dtype and sizes.
+    """Choose how `stacked_linear` computes a product; a pure function of device, dtype and sizes.
 
     ===========  ======================================================================================
     form         taken for
@@ -91,33 +90,25 @@ def choose_linear_form(
     return "outer" if rows <= FEW_ROWS and not traced else "block"
 
 
-def linear(z: Pair, weight: Pair, bias: Pair | None = None, *, form: LinearForm | None = None) -> Pair:
-    """Compute ``z W^T + b`` with ``W = A + iB``: ``(x A^T - y B^T) + i (x B^T + y A^T)``.
+def stacked_linear(z: Tensor, weight: Pair, bias: Pair | None = None, *, form: LinearForm | None = None) -> Tensor:
+    """Compute ``z W^T + b`` with ``W = A + iB`` of a stacked tensor: ``(x A^T - y B^T) + i (x B^T + y A^T)``.
 
     Trabelsi et al. 2018, "Deep complex networks", https://arxiv.org/abs/1705.09792, Sec. 3.2. Gauss's form::
 
         k1 = (x + y) A^T,  k2 = x (B - A)^T,  k3 = y (A + B)^T;   real = k1 - k3,  imag = k1 + k2
 
     Args:
-        z: (..., K) each.
+        z: (..., 2K).
         weight: A and B, (O, K) each.
         bias: (O,) each.
         form: how; None lets `choose_linear_form` choose. All forms give the same numbers up to rounding.
 
     Returns:
-        (..., O) each.
+        (..., 2O).
     """
-    form = form or _form_of(z[0], weight[0], z[0].numel() // max(1, z[0].shape[-1]))
+    form = form or _form_of(z, weight[0])
     if form == "gauss":
-        return GaussLinear.apply(*weight, None if bias is None else stack(bias), *z)
-    return split(_plain_linear(stack(z), weight, bias, form))
-
-
-def stacked_linear(z: Tensor, weight: Pair, bias: Pair | None = None, *, form: LinearForm | None = None) -> Tensor:
-    """Compute `linear` of a stacked tensor, (..., 2K) -> (..., 2O), without copying its halves."""
-    form = form or _form_of(z, weight[0], z.numel() // max(1, z.shape[-1]))
-    if form == "gauss":
-        return GaussLinear.apply(*weight, None if bias is None else stack(bias), z)[0]
+        return GaussLinear.apply(*weight, None if bias is None else stack(bias), z)
     return _plain_linear(z, weight, bias, form)
 
 
@@ -131,10 +122,10 @@ def stacked_real_linear(z: Tensor, weight: Tensor, bias: Pair | Tensor | None = 
     return F.linear(streams(z), weight, bias).flatten(-2)
 
 
-def _form_of(z: Tensor, weight: Tensor, rows: int) -> LinearForm:
+def _form_of(z: Tensor, weight: Tensor) -> LinearForm:
     traced = torch.compiler.is_compiling() or transformed()
     outputs, inputs = weight.shape
-    rows = SMALLEST_GAUSS if traced else rows  # a traced number of rows may be a symbol
+    rows = SMALLEST_GAUSS if traced else z.numel() // max(1, z.shape[-1])  # a traced number of rows may be a symbol
     return choose_linear_form(z.device.type, working_dtype(z), rows=rows, inputs=inputs, outputs=outputs, traced=traced)
 
 
@@ -202,7 +193,7 @@ def _differentiable_gradients(
 
 
 class GaussLinear(torch.autograd.Function):
-    """A complex linear map in three real products, forward and backward, of a pair or of one tensor ``[real | imag]``.
+    """A complex linear map of a stacked tensor in three real products, forward and backward.
 
     Gauss's trick in all three products that training needs (output, gradient of the input, gradient of the weight):
     nine matrix products where the plain forms take twelve. Written out here because autograd would keep the sum of both
@@ -212,31 +203,27 @@ class GaussLinear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None, *z: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(a_OK, b_OK, *z)
-        outputs = 2 * a_OK.shape[0] // len(z)
-        found = tuple(part.new_empty((*part.shape[:-1], outputs)) for part in z)
+    def forward(ctx: Any, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None, z: Tensor) -> Tensor:
+        ctx.save_for_backward(a_OK, b_OK, z)
+        found = z.new_empty((*z.shape[:-1], 2 * a_OK.shape[0]))
         _product(*_both_parts(z), a_OK, b_OK, bias_2O, *_both_parts(found))
         return found
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        a_OK, b_OK, *z = ctx.saved_tensors
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        a_OK, b_OK, z = ctx.saved_tensors
         (g_MO, h_MO), both = _both_parts(upstream), _both_parts(z)
-        grad_bias = torch.cat([_rows(part).sum(0) for part in upstream]) if ctx.needs_input_grad[2] else None
+        grad_bias = _rows(upstream).sum(0) if ctx.needs_input_grad[2] else None
         if torch.is_grad_enabled():
             real, imag, grad_a, grad_b = _differentiable_gradients(g_MO, h_MO, *both, a_OK, b_OK)
-            grads = (real, imag) if len(z) == 2 else (torch.cat((real, imag), dim=-1),)
-            shaped = (grad.view(part.shape) for grad, part in zip(grads, z, strict=True))
-            return grad_a, grad_b, grad_bias, *shaped
-        grad_a = grad_b = None
-        grad_z: list[Tensor | None] = [None] * len(z)
-        if any(ctx.needs_input_grad[3:]):
-            grad_z = made = [part.new_empty(part.shape) for part in z]
-            _input_gradient(g_MO, h_MO, a_OK, b_OK, *_both_parts(made))
+            return grad_a, grad_b, grad_bias, torch.cat((real, imag), dim=-1).view(z.shape)
+        grad_a = grad_b = grad_z = None
+        if ctx.needs_input_grad[3]:
+            grad_z = z.new_empty(z.shape)
+            _input_gradient(g_MO, h_MO, a_OK, b_OK, *_both_parts(grad_z))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_a, grad_b = _weight_gradient(g_MO, h_MO, *both)
-        return grad_a, grad_b, grad_bias, *grad_z
+        return grad_a, grad_b, grad_bias, grad_z
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, sign: int = 1) -> None:
@@ -248,7 +235,6 @@ def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def _both_parts(z: Sequence[Tensor]) -> Pair:
-    """Return real and imaginary part, (rows, channels) each, of a pair or of one stacked tensor."""
-    real, imag = _rows(z[0]).chunk(2, dim=-1) if len(z) == 1 else map(_rows, z)
-    return real, imag
+def _both_parts(z: Tensor) -> Pair:
+    """Return real and imaginary part, (rows, channels) each, of a stacked tensor."""
+    return split(_rows(z))

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder import ComplexOrderEmbedding
-from wordorder.encodings import ComplexOrder
+from wordorder.encodings import ComplexOrder, ComplexOrderEmbedding
 from wordorder.papers.complex_order import load_word_vectors
 
 WORDS = {"<pad>": 0, "the": 1, "ice cream": 2, "tea": 3}
@@ -44,11 +43,11 @@ def test_a_word_that_begins_a_longer_one_is_not_mistaken_for_it(tmp_path):
 
 
 def test_a_failed_load_changes_nothing(tmp_path):
-    embedding = ComplexOrder(3, vocabulary=4)
-    before = embedding.weight.detach().clone()
+    embedding = ComplexOrderEmbedding(4, 3)
+    before = embedding.amplitude.detach().clone()
     with pytest.raises(ValueError, match="NaN"):
         load_word_vectors(embedding, write(tmp_path, "the 1 2 3\ntea nan 1 1\n"), WORDS)
-    assert torch.equal(embedding.weight, before)
+    assert torch.equal(embedding.amplitude, before)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_amplitudes_of_complex_embeddings_are_loaded(tmp_path):
 
 
 def test_shared_amplitudes_have_no_row_per_word(tmp_path):
-    embedding = ComplexOrder(3, vocabulary=4, amplitude="dimension-sharing")
+    embedding = ComplexOrderEmbedding(4, 3, amplitude="dimension-sharing")
     with pytest.raises(ValueError, match="amplitude='full'"):
         load_word_vectors(embedding, write(tmp_path, GLOVE), WORDS)
 

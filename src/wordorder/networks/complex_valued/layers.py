@@ -12,7 +12,6 @@ from wordorder.encodings.places import check_choice, check_positive
 from wordorder.networks.initialisation import Generators, NormParameters, draw_weights
 from wordorder.ops.complex import (
     Pair,
-    linear,
     modulus,
     split,
     stack,
@@ -39,15 +38,11 @@ class ComplexLayer(nn.Module, ABC):
                     "z must be (z.real, z.imag) or both side by side in the last axis of one real tensor, got "
                     f"{part.dtype} {tuple(part.shape)}"
                 )
-        return self.stacked(z) if isinstance(z, Tensor) else self.pair(z)
+        return self.stacked(z) if isinstance(z, Tensor) else split(self.stacked(stack(z)))
 
     @abstractmethod
     def stacked(self, z: Tensor) -> Tensor:
         """Map a stacked tensor, (..., 2C)."""
-
-    def pair(self, z: Pair) -> Pair:
-        """Map a pair, (..., C) each."""
-        return split(self.stacked(stack(z)))
 
 
 class ComplexMap(ComplexLayer):
@@ -108,26 +103,16 @@ class ComplexLinear(ComplexMap):
         each = std if self.weight_imag is None else std / 2**0.5
         draw_weights(self, generator_for, partial(nn.init.normal_, std=each))
 
-    def pair(self, z: Pair) -> Pair:
-        """Map pairs, (..., K) -> (..., O)."""
-        if self.weight_imag is None:
-            return super().pair(z)
-        self._check_channels(z[0], self.inputs)
-        return linear(z, (self.weight_real, self.weight_imag), self.bias_pair())
-
     def stacked(self, z: Tensor) -> Tensor:
         """Map a stacked tensor, (..., 2K) -> (..., 2O)."""
-        self._check_channels(z, 2 * self.inputs)
+        if z.shape[-1] != 2 * self.inputs:
+            raise ValueError(
+                f"z must have {self.inputs} complex channels, as a pair of (..., {self.inputs}) or one tensor "
+                f"(..., {2 * self.inputs}), got {tuple(z.shape)} side by side"
+            )
         if self.weight_imag is None:
             return stacked_real_linear(z, self.weight_real, self.bias if self.bias is not None else self.bias_pair())
         return stacked_linear(z, (self.weight_real, self.weight_imag), self.bias_pair())
-
-    def _check_channels(self, z: Tensor, channels: int) -> None:
-        if z.shape[-1] != channels:
-            raise ValueError(
-                f"z must have {self.inputs} complex channels, as a pair of (..., {self.inputs}) or one tensor "
-                f"(..., {2 * self.inputs}), got {tuple(z.shape)}"
-            )
 
     def extra_repr(self) -> str:
         return f"inputs={self.inputs}, outputs={self.outputs}, shared={self.shared}"

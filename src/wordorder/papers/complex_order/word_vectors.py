@@ -30,13 +30,13 @@ def load_word_vectors(
         How many of the words the file has.
 
     Raises:
-        ValueError: amplitudes are shared, a word's token id has no row, or the file does not exist, has none of the words, or a word's vector is of
-            another width or not finite; nothing was changed.
+        ValueError: amplitudes are shared, a word's token id has no row, or the file does not exist, has none of the
+            words, or a word's vector is of another width or not finite; nothing was changed.
     """
-    waves, path = embedding.waves if isinstance(embedding, WavesAsReal) else embedding, Path(path)
+    waves = embedding.waves if isinstance(embedding, WavesAsReal) else embedding
     if isinstance(waves, WaveEmbedding) and waves.sharing["amplitude"] != "full":
         raise ValueError("pre-trained vectors need amplitude='full': one row per word and one column per channel")
-    table = waves.amplitude if isinstance(waves, WaveEmbedding) else waves.weight
+    table, path = waves.amplitude if isinstance(waves, WaveEmbedding) else waves.weight, Path(path)
     if not path.is_file():
         raise ValueError(f"pre-trained vectors: there is no file {path}")
     outside = [index for index in words.values() if not 0 <= index < len(table)]
@@ -71,7 +71,9 @@ def _read(path: Path, words: Mapping[str, int], width: int) -> dict[int, Tensor]
             if word not in words:  # longer words take numbers for a part of them: "tea 1" and 2, 3 of "tea 1 2 3"
                 first, *rest = text.split(" ")
                 if first in words and all(map(_is_number, rest)):
-                    raise ValueError(f"{place}: {first!r} has {len(rest)} numbers, but the embedding has {width} channels")
+                    raise ValueError(
+                        f"{place}: {first!r} has {len(rest)} numbers, but the embedding has {width} channels"
+                    )
             elif words[word] not in rows:
                 rows[words[word]] = _vector(place, word, numbers, width)
     if not rows:
