@@ -51,7 +51,7 @@ Published = Mapping[str, Results]
 
 
 def trimmed(results: dict[str, Any]) -> dict[str, Any]:
-    """What the tables and the figure read, and what is needed to repeat it; no folders, curves or maps."""
+    """What the tables and the figure read, and what is needed to repeat it; no folders or curves."""
     for name in ("command", "platform", "earlier_starts"):  # they name folders and a host of one machine
         results["environment"].pop(name, None)
     results["recipe"]["training"].pop("output_dir", None)
@@ -59,7 +59,7 @@ def trimmed(results: dict[str, Any]) -> dict[str, Any]:
     results["recipe"]["data"]["source"] = Path(results["recipe"]["data"]["source"]).name
     left_out = ("curve", "model", "tokens_per_second", "peak_memory_bytes")
     results["rows"] = [{k: v for k, v in row.items() if k not in left_out} for row in results["rows"]]
-    return {k: v for k, v in results.items() if k not in ("correlations", "tuning", "grid", "failed")}
+    return {k: v for k, v in results.items() if k not in ("tuning", "grid", "failed")}
 
 
 def published_of(content: Mapping[str, Any]) -> Published:

@@ -3,7 +3,7 @@
     wordorder compare demo
     python evidence/publish/publish_demo.py runs/demo
 
-writes `evidence/results/demo.json` (results.json without the maps, which make it large), the table in README.md and
+writes `evidence/results/demo.json` (results.json without what names folders and a host), the table in README.md and
 docs/results.md between their markers, and the figures that docs/results.md shows. A test holds README.md and the docs
 to the committed JSON. With a committed file in place of a folder the pages are written anew from it:
 
@@ -187,7 +187,7 @@ def publish(name: str, results: dict[str, Any]) -> None:
 
 
 def publish_figures(name: str, results: dict[str, Any]) -> None:
-    """Draw the figures of a comparison that pages show; its maps are not in the JSON."""
+    """Draw the figures of a comparison that pages show."""
     shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     with tempfile.TemporaryDirectory() as folder:
         for figure in write_figures(parse_results(results), Path(folder)):
@@ -213,7 +213,6 @@ def main() -> None:
     results = json.loads((arguments.folder / "results.json").read_text(encoding="utf-8"))
     if not results["complete"]:
         raise SystemExit(f"{arguments.folder} holds an unfinished comparison")
-    results.pop("correlations", None)
     if arguments.trials:  # the runs of a search for rates are not the published ones
         results["arms"] = [{"name": arm["name"]} for arm in results["arms"]]
         results = {key: value for key, value in results.items() if key not in ("rows", "summary", "data")}

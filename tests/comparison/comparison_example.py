@@ -50,7 +50,7 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def example_results(
-    finals: dict[str, float] | None = None, *, seeds: int = 3, task: str = "masked-lm", size: int = 64, heads: int = 4
+    finals: dict[str, float] | None = None, *, seeds: int = 3, task: str = "masked-lm"
 ) -> dict[str, Any]:
     """Results of one arm per entry of ``finals`` (final test perplexity, or accuracy for classification)."""
     finals, chance = finals or FINAL, random.Random(0)
@@ -106,7 +106,6 @@ def example_results(
             for rate in (0.001, 0.002, 0.004)
         ],
         "summary": summarised(rows),
-        "correlations": {arm: _maps(arm, size, heads) for arm in finals if arm.startswith("tupe")},
     }
 
 
@@ -156,25 +155,3 @@ def _arm(arm: str) -> dict[str, Any]:
         "encoding_parameters": extra,
         "flops_per_token": 5_310_000 + 4 * sum(extra.values()),
     }
-
-
-def _maps(arm: str, size: int, heads: int) -> dict[str, Any]:
-    def absolute(head: int, i: int, j: int) -> float:
-        if 0 in (i, j):
-            return 9.0 if i == 0 else -4.0
-        width = 3 + 5 * head
-        return 2.2 * math.exp(-(((i - j + 2 * head - 3) / width) ** 2)) + 0.5 * math.sin((i + 2 * j) / 9 + head) - 0.8
-
-    def relative(head: int, i: int, j: int) -> float:
-        if 0 in (i, j):
-            return 0.0
-        return (1.5 if (j > i) == (head % 2 == 0) else -1.0) * math.exp(-abs(i - j) / 6)
-
-    def drawn(value: Any) -> list[list[list[float]]]:
-        return [[[round(value(h, i, j), 3) for j in range(size)] for i in range(size)] for h in range(heads)]
-
-    parts = {"absolute": drawn(absolute)}
-    if arm == "tupe-r":
-        parts["relative"] = drawn(relative)
-    parts["sum"] = drawn(lambda *at: absolute(*at) + (relative(*at) if arm == "tupe-r" else 0.0))
-    return parts

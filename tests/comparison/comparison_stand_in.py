@@ -1,4 +1,4 @@
-"""Stand-ins for data, training, cost and maps: no model, the same files. Worker processes import them by name."""
+"""Stand-ins for data, training and cost: no model, the same files. Worker processes import them by name."""
 
 import json
 import os
@@ -76,18 +76,9 @@ def encoding_parameters(recipe: Any, seed: int) -> int:
     return 50 if recipe.model["encoding"].startswith("tupe") else 0
 
 
-def correlation(recipe: Any, model_dir: Path) -> dict[str, Any]:
-    if not (model_dir / "encoding").read_text().startswith("tupe"):
-        return {}
-    part = [[[0.1 * (i - j) for j in range(4)] for i in range(4)]]
-    return {"absolute": part, "relative": part, "sum": part}
-
-
 def _log(line: str) -> None:
     with Path(os.environ["STAND_IN_LOG"]).open("a") as file:
         file.write(line + "\n")
 
 
-STAND_IN = Pipeline(
-    prepare=prepare, train=train, encoding_parameters=encoding_parameters, cost=cost, correlation=correlation
-)
+STAND_IN = Pipeline(prepare=prepare, train=train, encoding_parameters=encoding_parameters, cost=cost)

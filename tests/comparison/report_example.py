@@ -25,7 +25,7 @@ PHENOMENA = ("agreement", "anaphora", "negative polarity items", "filler-gap", "
 def full_results(finals: dict[str, float] | None = None, *, seeds: int = 5, baseline: str = "rope") -> dict[str, Any]:
     """Results in which every block of the report has something to show; made up, but computed where it can be."""
     finals = finals or FINALS
-    results = example_results(finals, seeds=seeds, size=32)
+    results = example_results(finals, seeds=seeds)
     chance = random.Random(1)
     for row in results["rows"]:
         row["train_seconds"] = 90.0 + 3 * len(row["arm"]) + 12 * row["arm"].startswith("tupe") + chance.gauss(0, 1)

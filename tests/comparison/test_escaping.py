@@ -1,6 +1,5 @@
 """Text from data stays text: whatever an arm, a source or an error is called, page and table keep their form."""
 
-import copy
 import html
 import json
 import re
@@ -73,12 +72,11 @@ class Form(HTMLParser):
 
 def results_with(text: str) -> dict[str, Any]:
     """Results in which every word that data decides is this text."""
-    results = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=1, size=4, heads=1)
+    results = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=1)
     results = json.loads(json.dumps(results).replace('"rope"', json.dumps(text)))
     results["name"] = results["recipe"]["data"]["source"] = text
     results["environment"]["device"] = results["environment"][text] = text
     results["data"][text] = text
-    results["correlations"] = {text: copy.deepcopy(results["correlations"]["tupe-r"])}
     failure = {"arm": text, "seed": 0, "stage": "seeds", "learning_rate": 0.1, "reason": text, "status": "failed"}
     results["failed"] = [failure]
     results["notes"] = [text]

@@ -1,4 +1,4 @@
-"""A comparison with the package's own data, training, cost and maps: small, but nothing is made up."""
+"""A comparison with the package's own data, training and cost: small, but nothing is made up."""
 
 import json
 
@@ -15,7 +15,7 @@ ARMS = {
 
 
 @pytest.mark.slow
-def test_two_names_of_one_arm_give_the_same_numbers_and_tupe_has_maps(make_recipe, tmp_path, capfd):
+def test_two_names_of_one_arm_give_the_same_numbers(make_recipe, tmp_path, capfd):
     arms = {name.replace(" ", "-"): changes for name, changes in ARMS.items()}
     threads = torch.get_num_threads()
     results = json.loads(compare(make_recipe(seeds=[5], arms=arms), progress=False).read_text())
@@ -29,16 +29,7 @@ def test_two_names_of_one_arm_give_the_same_numbers_and_tupe_has_maps(make_recip
     assert len(one["curve"]) > 1
     assert tupe["parameters"] > one["parameters"]
     assert sum(results["arms"][2]["encoding_parameters"].values()) == tupe["parameters"] - one["parameters"]
-    maps = results["correlations"]
-    assert list(maps) == ["tupe-r"]
-    absolute, relative, total = (
-        torch.tensor(maps["tupe-r"][part])[:, 1:, 1:] for part in ("absolute", "relative", "sum")
-    )
-    assert total.shape == (2, 15, 15)
-    torch.testing.assert_close(absolute + relative, total, atol=2e-3, rtol=0)  # rounded to 3 digits
-    assert {"learning_curves.png", "position_correlation_tupe-r.png"} <= {
-        p.name for p in (tmp_path / "out/figures").iterdir()
-    }
+    assert "learning_curves.png" in {p.name for p in (tmp_path / "out/figures").iterdir()}
     assert (tmp_path / "out" / one["model"] / "model.safetensors").is_file()
 
 

@@ -41,9 +41,7 @@ class Page(HTMLParser):
 
 
 def with_evil_names():
-    results = json.loads(
-        json.dumps(example_results({"rope": 40.0, "tupe-r": 30.0}, size=8)).replace('"rope"', '"EVIL"')
-    )
+    results = json.loads(json.dumps(example_results({"rope": 40.0, "tupe-r": 30.0})).replace('"rope"', '"EVIL"'))
     return json.loads(json.dumps(results).replace('"EVIL"', json.dumps(EVIL)))
 
 
@@ -68,11 +66,7 @@ def test_text_from_data_cannot_become_markup():
     results["failed"] = [
         {"arm": EVIL, "seed": 0, "stage": "seeds", "learning_rate": 0.1, "reason": EVIL, "status": "failed"}
     ]
-    results["environment"][EVIL], results["data"][EVIL], results["correlations"][EVIL] = (
-        EVIL,
-        EVIL,
-        results["correlations"]["tupe-r"],
-    )
+    results["environment"][EVIL], results["data"][EVIL] = EVIL, EVIL
     text = report_page(read(results))
     assert len(Page(text).scripts) == 3
     assert "<script>alert" not in text
@@ -193,18 +187,18 @@ def test_csv_holds_every_row_and_no_formula():
 @pytest.mark.parametrize("task", ["masked-lm", "classification"])
 def test_figures_are_files(tmp_path, task):
     finals = {"rope": 0.7, "tupe-r": 0.8} if task == "classification" else {"rope": 40.0, "tupe-r $x$": 30.0}
-    results = example_results(finals, task=task, size=8, heads=2)
+    results = example_results(finals, task=task)
     names = {path.name for path in write_figures(read(results), tmp_path)}
-    arm = "tupe-r" if task == "classification" else "tupe-r__x_"
-    both = {f"{name}.{ending}" for name in ("learning_curves", "quality_against_cost") for ending in ("png", "svg")}
-    assert names == both | {f"position_correlation_{arm}.png"}
+    assert names == {
+        f"{name}.{ending}" for name in ("learning_curves", "quality_against_cost") for ending in ("png", "svg")
+    }
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
 
 
 def test_quality_is_drawn_against_what_an_arm_costs(tmp_path):
     from matplotlib.figure import Figure
 
-    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification")
     axes = dict(zip(("parameters", "flops_per_token"), Figure().subplots(1, 2), strict=True))
     draw_costs(read(results), axes, lambda name: {"label": name})
     for cost, area in axes.items():
@@ -218,12 +212,12 @@ def test_quality_is_drawn_against_what_an_arm_costs(tmp_path):
             half = (segment[1][1] - segment[0][1]) / 2
             assert half == pytest.approx(entry["accuracy"]["std"])
         assert len(area.containers) == 2
-    alone = example_results({"rope": 0.7}, task="classification", size=8)
+    alone = example_results({"rope": 0.7}, task="classification")
     assert not any("quality" in path.name for path in write_figures(read(alone), tmp_path))
 
 
 def test_medians_are_drawn_with_the_range_of_their_seeds():
-    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification")
     for statistic, expected in (("mean", ("mean", "std")), ("median", ("median", "low", "high"))):
         results["statistic"] = statistic
         scripts = {attrs.get("id"): text for attrs, text in Page(report_page(read(results))).scripts}
@@ -237,7 +231,7 @@ def test_medians_are_drawn_with_the_range_of_their_seeds():
 
 
 def test_the_losses_unit_is_that_of_the_task():
-    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification")
     assert "Validation loss (nats)" in report_page(read(results))
     results["task"], results["metric"] = "regression", "accuracy"
     assert "Validation loss (squared error)" in report_page(read(results))
@@ -246,5 +240,5 @@ def test_the_losses_unit_is_that_of_the_task():
 
 def test_an_empty_results_file_still_makes_a_page(tmp_path):
     results = example_results()
-    results.update(rows=[], summary=[], correlations={}, tuning=[], environment={}, complete=False)
+    results.update(rows=[], summary=[], tuning=[], environment={}, complete=False)
     assert "No run has finished yet." in report_page(read(results))

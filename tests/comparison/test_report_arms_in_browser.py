@@ -267,7 +267,7 @@ def test_text_has_the_contrast_that_wcag_asks_for(open_report, browser, full):  
         const hasText = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
         const faults = [];
         for (const node of document.querySelectorAll("main *")) {
-          if (node.closest("[hidden], details:not([open]), canvas, title") || !hasText(node)) continue;
+          if (node.closest("[hidden], details:not([open]), title") || !hasText(node)) continue;
           const style = getComputedStyle(node), colour = node.namespaceURI.endsWith("svg") ? style.fill : style.color;
           const [a, b] = [lum(rgb(colour)), lum(behind(node))].sort((x, y) => y - x);
           if ((a + 0.05) / (b + 0.05) < 4.5) faults.push(`${node.tagName} ${node.textContent.trim().slice(0, 30)}`);
@@ -323,7 +323,7 @@ def test_hostile_names_everywhere_stay_text(open_report):  # noqa: F811
 
 
 def test_sixteen_arms_and_an_old_file_are_drawn_too(open_report):  # noqa: F811
-    page = open_report(example_results({f"arm-{n}": 30.0 + n for n in range(16)}, size=8))
+    page = open_report(example_results({f"arm-{n}": 30.0 + n for n in range(16)}))
     assert len(page.find_elements("css selector", "#curves path.series")) == 16
     assert not page.find_elements("id", "forest")
     assert len(arms(page)) == 16

@@ -38,7 +38,7 @@ def test_every_committed_comparison_is_read():
 
 
 def test_all_faults_are_said_at_once_each_with_its_place():
-    content = example_results({"rope": 40.0, "t5": 50.0}, size=4)
+    content = example_results({"rope": 40.0, "t5": 50.0})
     content["rows"][3] |= {"seed": "one", "steps": 2.5}
     content["rows"][0]["curve"][2] = [100, "low"]
     content["summary"][1]["perplexity"]["mean"] = [1]
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_path_may_be_a_string(tmp_path):
     path = tmp_path / "results.json"
-    path.write_text(json.dumps(example_results({"rope": 40.0}, size=4)))
+    path.write_text(json.dumps(example_results({"rope": 40.0})))
     assert read_results(str(path)) == read_results(path)
     with pytest.raises(BadInput, match="cannot be read: "):
         read_results(str(tmp_path / "nowhere.json"))
@@ -91,7 +91,7 @@ def test_a_path_may_be_a_string(tmp_path):
 )
 def test_an_unknown_key_or_schema_is_refused(changes, fault):
     with pytest.raises(BadInput, match=fault):
-        parse_results(example_results({"rope": 40.0}, size=4) | changes)
+        parse_results(example_results({"rope": 40.0}) | changes)
 
 
 def test_a_value_is_frozen_and_its_copy_has_what_was_changed():

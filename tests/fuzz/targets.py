@@ -382,7 +382,7 @@ def results() -> dict[str, Any]:
     from wordorder.comparison.statistics.looks import with_look
     from wordorder.comparison.statistics.significance import compare_arms
 
-    made = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=2, size=4, heads=1)
+    made = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=2)
     for row in made["rows"]:
         row["model"] = f"{row['arm']}/seed-{row['seed']}/model"
     found = parse_results(made)

@@ -84,7 +84,7 @@ def compare(
         output_dir: where the runs and results go, a folder or the address of an object store (s3://bucket/folder, for
             instance); training.output_dir, or else runs/<name of the recipe>, by default.
         progress: show a live display on standard error (lines where that is not a terminal).
-        pipeline: what to call for data, training, cost and maps; the package's own by default.
+        pipeline: what to call for data, training, cost and probes; the package's own by default.
         ray: the Ray cluster to train on; None for processes of this machine, compare.workers of them. On CPUs the
             results are those of two or more workers, which have one thread each, to the bit.
 

@@ -8,16 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.training.loop.progress import AdviceOnce, quiet_libraries
+from wordorder.training.loop.progress import AdviceOnce
 from wordorder.training.recipe.pretrained import tokenizer_content
 
 if TYPE_CHECKING:
     from wordorder.data import DataConfig, PreparedData, TokenizerConfig
     from wordorder.training import Recipe
-
-LARGEST_MAP = 64
-"""Maximum number of positions of a position-correlation map; more would make a report of many megabytes that shows no
-more."""
 
 _ADVICE = AdviceOnce()  # one for all trainings of a process, which would all say the same
 
@@ -94,21 +90,6 @@ def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
     )
 
 
-def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
-    """Return the position-correlation maps of a trained model as nested lists (H, N, N); {} if it has none."""
-    import torch
-
-    from wordorder.inspection import position_correlation
-    from wordorder.models.hub.saved_folder import load_model_of
-    from wordorder.tasks import model_class
-
-    kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open
-    with quiet_libraries(), torch.no_grad():
-        model = load_model_of(kind, model_dir).eval()
-        maps = position_correlation(model, min(recipe.data.length or LARGEST_MAP, LARGEST_MAP))
-    return {part: values.double().numpy().round(3).tolist() for part, values in maps.items()}
-
-
 def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[str, Mapping[str, Any]]) -> None:
     """Measure a trained model with probes; the result is one file per probe, also of one that fails."""
     from wordorder.comparison.probes.measure import measure_probes
@@ -131,5 +112,4 @@ class Pipeline:
     train: Callable[..., None] = train
     encoding_parameters: Callable[[Recipe, int], int] = encoding_parameters
     cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
-    correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation
     probe: Callable[[Recipe, Path, Path, Mapping[str, Mapping[str, Any]]], None] = probe

@@ -59,8 +59,6 @@ class Record:
     """Run folder -> reason of its failure."""
     costs: dict[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
     """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
-    maps: dict[str, Json] = field(default_factory=dict[str, Json])
-    """Arm -> position-correlation maps of its first run."""
     budget: results_file.MatchedBudget | None = None
     store: Store | None = None
     """The object store that holds the folder, if one does."""
@@ -107,8 +105,6 @@ def results_of(record: Record, metrics: Metrics) -> results_file.Results:
     for run in finished:
         if (run.arm, run.fold) not in record.costs:
             record.costs[run.arm, run.fold] = record.pipeline.cost(run.recipe, run.folder / MODEL)
-        if run.arm not in record.maps:
-            record.maps[run.arm] = record.pipeline.correlation(run.recipe, run.folder / MODEL)
     environments = _environments(finished)
     tried, folders = record.grid or runs, {run.folder for run in runs}
     waiting = [run for run in tried if run.folder not in metrics and run.folder not in record.failed]
@@ -155,7 +151,6 @@ def results_of(record: Record, metrics: Metrics) -> results_file.Results:
         ),
         grid=tuple(grid_entries(record.grid, metrics, record.metric, record.failed)),
         summary=summarise(rows),
-        correlations={arm: maps for arm, maps in record.maps.items() if maps},
         probes=collect_probes(read_probes(finished)),
         looks=record.looks,
     )

@@ -443,8 +443,6 @@ class Results(Saved):
     tuning: Several[Trial] = ()
     grid: Several[GridEntry] = ()
     summary: Several[Summary] = ()
-    correlations: Mapping[str, Mapping[str, list[list[list[float]]]]] = {}
-    """Arm -> part -> position-correlation maps of the heads."""
     probes: Mapping[str, ProbeResult] = {}
     looks: Several[Look] = ()
     """Looks at the results."""

@@ -36,17 +36,11 @@ def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
     if sum(entry.arm in costly for entry in results.summary if entry.columns) > 1:
         stems["Quality against cost"] = "quality_against_cost"
     stems |= {probe.title: _probe_stem(name) for name, probe in view.drawn_probes(results)}
-    return {title: (f"{stem}.png", f"{stem}.svg") for title, stem in stems.items()} | {
-        f"Position correlation, {arm}": (_map_file(arm),) for arm in results.correlations
-    }
+    return {title: (f"{stem}.png", f"{stem}.svg") for title, stem in stems.items()}
 
 
 def _probe_stem(name: str) -> str:
     return f"probe_{_file_name(name)}"
-
-
-def _map_file(arm: str) -> str:
-    return f"position_correlation_{_file_name(arm)}.png"
 
 
 def _file_name(text: str) -> str:
@@ -54,7 +48,7 @@ def _file_name(text: str) -> str:
 
 
 def write_figures(results: Results, folder: Path) -> list[Path]:
-    """Write the figures that `figure_files` names: PNG and SVG each, the maps as PNG alone."""
+    """Write the figures that `figure_files` names: PNG and SVG each."""
     folder.mkdir(parents=True, exist_ok=True)
     names = {name for own in figure_files(results).values() for name in own}
     drawers: dict[str, Callable[[Results, Style], Any]] = {
@@ -70,9 +64,6 @@ def write_figures(results: Results, folder: Path) -> list[Path]:
             for path in (folder / f"{stem}.png", folder / f"{stem}.svg"):
                 figure.savefig(path, dpi=200)
                 written.append(path)
-    for arm, parts in results.correlations.items():
-        written.append(folder / _map_file(arm))
-        _maps(parts).savefig(written[-1], dpi=160)
     return written
 
 
@@ -207,23 +198,6 @@ def _costs(results: Results, style: Style) -> Any:
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize="small")
     words = "Dashed: the Pareto front; no model is both better and cheaper than one on it."
     figure.supxlabel(words, fontsize="x-small", color="#555d66")
-    return figure
-
-
-def _maps(parts: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> Any:
-    heads = len(next(iter(parts.values())))
-    figure = new_figure(1.9 * heads + 1.2, 2.0 * len(parts) + 0.4)
-    grid = figure.subplots(len(parts), heads, squeeze=False, sharex=True, sharey=True)
-    # [CLS] (row and column 0) holds resets that would wash out everything else
-    inner = [abs(v) for own in parts.values() for head in own for row in head[1:] for v in row[1:]]
-    limit, image = max(inner, default=1.0) or 1.0, None
-    for line, (part, own) in zip(grid, parts.items(), strict=True):
-        for head, (axes, values) in enumerate(zip(line, own, strict=True)):
-            image = axes.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-            axes.set_title(f"{part}, head {head + 1}", fontsize="small")
-    figure.supxlabel("Key position")
-    figure.supylabel("Query position")
-    figure.colorbar(image, ax=grid, label="Position correlation (added to the scores)", extend="both")
     return figure
 
 

@@ -11,7 +11,7 @@ import io
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 from importlib.resources import files
 from itertools import count
@@ -32,9 +32,7 @@ from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
 from wordorder.training.recipe.toml_text import to_toml
 
-SCRIPTS = (
-    "core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js", "maps.js",
-)  # fmt: skip
+SCRIPTS = ("core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js")
 """Scripts in the order in which they run: each needs those before it."""
 
 MATCHED = {
@@ -140,7 +138,6 @@ def _content(results: Results) -> dict[str, object]:
         "curve_label": curve_label(results),
         "has_curves": any(len(row.curve) > 1 for row in results.rows),
         "steps": [_steps_row(results, entry) for entry in results.steps_to_loss],
-        "distances": (-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16),
         "outcome": table.OUTCOME,
         "references": differences.references(results),
         "matrix": difference_matrix(results),
@@ -244,13 +241,6 @@ def _statistics(data: Table) -> dict[str, object]:
         "splits": [(split, [_shown(value.get(name)) for name in names]) for split, value in splits.items()],
         "others": [(name, _shown(value)) for name, value in data.items() if name not in splits],
     }
-
-
-def _mean_at(values: Sequence[Sequence[float]], distance: int) -> str:
-    """Return the mean of one diagonal, [CLS] (position 0) left out."""
-    size = len(values)
-    found = [values[i][i + distance] for i in range(1, size) if 1 <= i + distance < size]
-    return f"{sum(found) / len(found):.2f}" if found else MISSING
 
 
 def _flat(value: Table, prefix: str = "") -> list[tuple[str, str]]:
@@ -384,6 +374,6 @@ def _amount(value: float | None) -> str:
 
 CALLED = (
     table.encoding_parameters, grouped, differences.outcome_in_words, table.place_of, probe_table, significant,
-    _amount, _apart, _in_nats, _looks_back, _mean_at, _p, _signed,
+    _amount, _apart, _in_nats, _looks_back, _p, _signed,
 )  # fmt: skip
 """Functions that the template calls, by their names without the underscore."""

@@ -52,7 +52,6 @@ def view_of(results: Results) -> dict[str, object]:
         ],
         "differences": _differences(results),
         "probes": _probes(results),
-        "correlations": results.correlations,
     }
 
 

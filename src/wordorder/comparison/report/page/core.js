@@ -161,6 +161,6 @@ function onWidth(node, draw) {
   }).observe(node);
 }
 
-// A Blob rather than a data: address, because browsers cut long ones off and the maps make this file long.
+// A Blob rather than a data: address, because browsers cut long ones off.
 const download = document.getElementById("download-json");
 download.href = URL.createObjectURL(new Blob([document.getElementById("results-json").textContent], { type: "application/json" }));
