@@ -1,5 +1,4 @@
 import copy
-import csv
 import io
 import json
 import re
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from wordorder.comparison import markdown_table, render_table, write_report
 from wordorder.comparison.report.figures import draw_costs, write_figures
-from wordorder.comparison.report.html import json_in_html, report_page, rows_as_csv
+from wordorder.comparison.report.html import json_in_html, report_page
 from wordorder.comparison.report.table import caption
 
 EVIL = "<script>alert(1)</script>\u2028&'\"|[bold]$x$"
@@ -54,12 +53,6 @@ def test_the_report_needs_nothing_but_itself():
     assert "default-src 'none'" in text
 
 
-def test_the_embedded_results_are_the_results():
-    results = example_results()
-    scripts = {attrs.get("id"): text for attrs, text in Page(report_page(read(results))).scripts}
-    assert json.loads(scripts["results-json"]) == results
-
-
 def test_text_from_data_cannot_become_markup():
     results = with_evil_names()
     results["name"] = results["recipe"]["data"]["source"] = EVIL
@@ -68,9 +61,9 @@ def test_text_from_data_cannot_become_markup():
     ]
     results["environment"][EVIL], results["data"][EVIL] = EVIL, EVIL
     text = report_page(read(results))
-    assert len(Page(text).scripts) == 3
+    assert len(Page(text).scripts) == 2
     assert "<script>alert" not in text
-    assert "\u2028" not in text.split('id="results-json"')[1]
+    assert "\u2028" not in text.split('id="view-json"')[1]
     assert "<script>" not in markdown_table(read(results))
 
 
@@ -174,14 +167,6 @@ def test_the_recipe_in_the_page_can_be_read_again():
     recipe = tomllib.loads(text.replace("&#34;", '"'))
     assert recipe["compare"]["seeds"] == [0, 1, 2]
     assert recipe["compare"]["arms"][3] == {"name": "rope", "model.encoding": "rope"}
-
-
-def test_csv_holds_every_row_and_no_formula():
-    results = example_results({"=1+1": 3.0, "rope": 2.0})
-    rows = list(csv.DictReader(io.StringIO(rows_as_csv(read(results)))))
-    assert len(rows) == 6
-    assert rows[0]["arm"] == "'=1+1"
-    assert float(rows[1]["perplexity"]) == results["rows"][1]["perplexity"]
 
 
 @pytest.mark.parametrize("task", ["masked-lm", "classification"])

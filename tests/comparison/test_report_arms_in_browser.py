@@ -1,11 +1,8 @@
 """What the page does with its arms and figures, in a real Chromium; with the fixtures of the other browser test."""
 
-import csv
-import io
 import json
 import shutil
 import subprocess
-import time
 
 import pytest
 from comparison_example import example_results, read
@@ -109,27 +106,10 @@ def test_buttons_work_by_keyboard_and_say_their_state(page):
     assert (button.get_attribute("aria-pressed"), where(page, "t5")) == ("true", [*FIGURES, *TABLES])
 
 
-def test_the_filter_shows_arms_by_a_part_of_their_name_and_sorting_keeps_it(page):
-    from selenium.webdriver.common.keys import Keys
-
-    field = page.find_element("id", "arm-filter")
-    field.send_keys("TUPE")
-    assert sorted(shown(page)) == ["tupe-a", "tupe-r"]
-    assert where(page, "rope") == []
-    page.find_element("css selector", "#results-table th button").click()
-    assert shown(page) == ["tupe-a", "tupe-r"]
-    field.send_keys("-none")
-    assert shown(page) == []
-    assert "No model is shown" in page.find_element("css selector", ".none-shown").text
-    field.send_keys(Keys.ESCAPE)
-    assert sorted(shown(page)) == sorted(FINALS)
-
-
 def test_showing_all_again_keeps_the_focus_in_the_page(page):
-    page.find_element("id", "arm-filter").send_keys("rope")
+    page.find_element("css selector", ".legend button[data-arm='rope']").click()
     page.find_element("css selector", ".legend .all").click()
     assert sorted(shown(page)) == sorted(FINALS)
-    assert page.find_element("id", "arm-filter").get_attribute("value") == ""
     assert page.execute_script("return document.activeElement.tagName") == "BUTTON"
 
 
@@ -152,17 +132,7 @@ def test_the_front_of_the_arms_that_are_shown(page):
     assert "of the models shown: alibi, tupe-a, tupe-r" in page.find_element("id", "front-words").text
 
 
-def test_differences_are_drawn_against_any_arm(page):
-    buttons = page.find_elements("css selector", "#forest-references button")
-    assert buttons[0].text == "rope"
-    assert not page.find_elements("css selector", "#forest g[data-arm='rope']")
-    next(button for button in buttons if button.text == "none").click()
-    assert len(page.find_elements("css selector", "#forest g[data-arm='rope']")) == 1
-    assert not page.find_elements("css selector", "#forest g[data-arm='none']")
-    assert "(percent) from none" in page.find_element("id", "forest").get_attribute("textContent")
-
-
-def test_differences_are_in_percent_the_best_first_and_in_nats_on_demand(page):
+def test_differences_are_in_percent_the_best_first(page):
     names = "return [...document.querySelectorAll('#forest g[data-arm]')].map(g => g.dataset.arm)"
     assert page.execute_script(names)[0] == "tupe-r"
     assert page.execute_script(names)[-1] == "none"
@@ -170,9 +140,8 @@ def test_differences_are_in_percent_the_best_first_and_in_nats_on_demand(page):
     row = forest.find_element("css selector", "g[data-arm='none']")
     assert "+138%" in row.text  # 96 beside 40
     assert "0%" in [text.text for text in forest.find_elements("css selector", "text")]
-    page.find_element("id", "forest-nats").click()
-    assert "+0.8" in forest.find_element("css selector", "g[data-arm='none']").text
-    assert "(nats) from rope" in forest.get_attribute("textContent")
+    assert "(percent) from rope" in forest.get_attribute("textContent")
+    assert not page.find_elements("css selector", "#forest g[data-arm='rope']")
 
 
 def test_probes_are_lines_or_dots_and_are_read_by_keyboard(page):
@@ -286,28 +255,12 @@ def test_on_paper_there_are_no_controls_and_no_dark_page(open_report, browser, f
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     try:
         visible = "return [...document.querySelectorAll(arguments[0])].filter(n => n.offsetParent !== null).length"
-        assert page.execute_script(visible, ".controls, .downloads, .skip") == 0
+        assert page.execute_script(visible, ".controls, .skip") == 0
         assert page.execute_script(visible, "#results-table, figcaption") > 5
         assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(253, 253, 251)"
         assert len(browser.execute_cdp_cmd("Page.printToPDF", {})["data"]) > 50_000
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
-
-
-def test_downloads_can_be_read_again(open_report, browser, full, tmp_path):  # noqa: F811
-    results = json.loads(full)
-    page = open_report(results)
-    folder = tmp_path / "downloads"
-    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
-    for link in page.find_elements("css selector", ".downloads a"):
-        link.click()
-    wanted = [folder / "results.json", folder / "results.csv"]
-    end = time.monotonic() + 20
-    while not all(path.is_file() for path in wanted) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert json.loads(wanted[0].read_text("utf-8")) == results
-    rows = list(csv.DictReader(io.StringIO(wanted[1].read_text("utf-8"))))
-    assert [(row["arm"], int(row["seed"])) for row in rows] == [(row["arm"], row["seed"]) for row in results["rows"]]
 
 
 def test_hostile_names_everywhere_stay_text(open_report):  # noqa: F811

@@ -132,7 +132,7 @@ def test_the_legend_hides_an_arm_in_both_figures(open_report):
     assert len(page.find_elements("css selector", "#curves [data-arm='rope'], #scatter [data-arm='rope']")) == 2
 
 
-def test_curves_are_read_by_keyboard_and_pointer_and_change_their_axes(open_report):
+def test_curves_are_read_by_keyboard_and_pointer(open_report):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
@@ -146,11 +146,6 @@ def test_curves_are_read_by_keyboard_and_pointer_and_change_their_axes(open_repo
     assert page.find_element("id", "curves-readout").get_attribute("textContent").startswith("Step 950:")
     ActionChains(page).move_to_element(chart).perform()
     assert "tupe-r" in page.find_element("id", "tooltip").text
-    shape = "return document.querySelector('#curves path.series').getAttribute('d')"
-    for box in ("log-y", "log-x"):
-        before = page.execute_script(shape)
-        page.find_element("id", box).click()
-        assert page.execute_script(shape) != before
 
 
 def test_the_cost_axis_is_chosen_by_arrow_keys(open_report):
@@ -160,15 +155,6 @@ def test_the_cost_axis_is_chosen_by_arrow_keys(open_report):
     page.find_element("css selector", "#scatter-costs button[aria-checked='true']").send_keys(Keys.ARROW_RIGHT)
     assert page.execute_script("return document.activeElement.textContent") == "FLOPs"
     assert page.find_element("css selector", "#scatter-costs button[aria-checked='true']").text == "FLOPs"
-
-
-def test_downloads_hold_the_results(open_report):
-    results = example_results()
-    page = open_report(results)
-    link = page.find_element("id", "download-json").get_attribute("href")
-    assert link.startswith("blob:")
-    held = page.execute_script("return document.getElementById('results-json').textContent")
-    assert json.loads(held) == results
 
 
 def test_an_arm_named_like_a_script_is_shown_as_its_name(open_report):

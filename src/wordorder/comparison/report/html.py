@@ -6,8 +6,6 @@ usual one puts 4.8 MB into a report, against some 40 kB here, and its charts hav
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from base64 import b64encode
@@ -16,7 +14,6 @@ from hashlib import sha256
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
-from urllib.parse import quote
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report import differences, table
@@ -77,9 +74,7 @@ def report_page(results: Results) -> str:
         script=script,
         # The browser runs this script and no other: what data could smuggle in is not run even were it not escaped.
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-        results_json=json_in_html(results.as_json()),
         view_json=json_in_html(view_of(results)),
-        csv_link="data:text/csv;charset=utf-8," + quote(rows_as_csv(results)),
         **_content(results),
     )
 
@@ -89,22 +84,6 @@ def json_in_html(value: object) -> str:
     # ensure_ascii already turns U+2028 and U+2029 into escapes
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def rows_as_csv(results: Results) -> str:
-    """Return the rows (one per arm and seed, without curves and digests of batches) as CSV."""
-    rows = [row.as_json() for row in results.rows]
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in {"curve", "batches"}))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-
-    def inert(value: object) -> object:
-        # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
-        return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
-
-    writer.writerows({name: inert(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
 
 
 def _content(results: Results) -> dict[str, object]:

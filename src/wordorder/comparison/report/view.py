@@ -56,16 +56,13 @@ def view_of(results: Results) -> dict[str, object]:
 
 
 def _differences(results: Results) -> dict[str, object]:
-    found, unit = differences.references(results), differences.unit_of(results)
+    references, unit = differences.references(results), differences.unit_of(results)
     return {
         "title": differences.difference_title(results),
-        "nats_title": f"Difference in ln({quality_of(results).name}) (nats)" if unit.percent else None,
         "percent": unit.percent,
         "more_is_better": unit.higher_is_better,
-        "references": found,
-        "rows": {
-            reference: [_difference(entry, unit) for entry in by_effect(results, reference)] for reference in found
-        },
+        "reference": references[0] if references else None,
+        "rows": [_difference(entry, unit) for entry in by_effect(results, references[0])] if references else [],
     }
 
 
@@ -87,7 +84,6 @@ def _difference(entry: Comparison, unit: differences.Unit) -> dict[str, object]:
         "outcome": entry.outcome,
         "words": differences.in_parts(entry, unit)[0],
         "short": differences.in_short(entry, unit),
-        "nats": differences.nats(entry.difference) if unit.percent else None,
     }
 
 

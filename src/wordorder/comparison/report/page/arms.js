@@ -1,8 +1,6 @@
-// Which models are shown: one bar of buttons and a filter by name, for the whole page.
+// Which models are shown: one bar of buttons for the whole page.
 const hidden = new Set();
-let wanted = "";
-const matches = (name) => name.toLowerCase().includes(wanted);
-const shown = (name) => !hidden.has(name) && matches(name);
+const shown = (name) => !hidden.has(name);
 const shownArms = () => view.arms.filter((arm) => shown(arm.name));
 
 // The signs that the page's tables have room for.
@@ -21,22 +19,16 @@ for (const legend of legends) {
   const all = element("button", { type: "button", class: "all", hidden: "" }, "Show all");
   all.addEventListener("click", () => {
     hidden.clear();
-    wanted = filter.value = "";
     showArms();
     legend.querySelector("button").focus();   // this button is hidden now, and the focus must not be lost
   });
   legend.append(all);
 }
 
-const filter = document.getElementById("arm-filter");
-filter.addEventListener("input", () => { wanted = filter.value.trim().toLowerCase(); showArms(); });
-filter.addEventListener("keydown", (event) => { if (event.key === "Escape") { filter.value = wanted = ""; showArms(); } });
-
 function showArms() {
   const count = shownArms().length, all = view.arms.length;
   for (const button of document.querySelectorAll(".legend button[data-arm]")) {
     button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.arm)));
-    button.hidden = !matches(button.dataset.arm);
   }
   for (const button of document.querySelectorAll(".legend .all")) button.hidden = count === all;
   for (const part of document.querySelectorAll("tr[data-arm], figure[data-arm], .matrix [data-arm]"))

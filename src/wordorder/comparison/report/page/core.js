@@ -160,7 +160,3 @@ function onWidth(node, draw) {
     if (Math.abs(node.clientWidth - last) > 0.5) { last = node.clientWidth; draw(); }
   }).observe(node);
 }
-
-// A Blob rather than a data: address, because browsers cut long ones off.
-const download = document.getElementById("download-json");
-download.href = URL.createObjectURL(new Blob([document.getElementById("results-json").textContent], { type: "application/json" }));

@@ -1,15 +1,11 @@
 // Learning curves with a band over seeds or folds, and the steps at which arms reach the baseline's final loss.
 const curvesBox = document.getElementById("curves");
 if (curvesBox) {
-  const logY = document.getElementById("log-y"), logX = document.getElementById("log-x");
-  logY.checked = view.log_curves;
-  logY.addEventListener("change", drawCurves);
-  logX.addEventListener("change", drawCurves);
   let plot = null;
 
   function shownCurves() {
     return shownArms().filter((arm) => view.curves[arm.name])
-      .map((arm) => ({ arm, points: view.curves[arm.name].filter((point) => point.mean !== null && !(logX.checked && point.step <= 0)).map((point) => ({ ...point, x: point.step })) }))
+      .map((arm) => ({ arm, points: view.curves[arm.name].filter((point) => point.mean !== null).map((point) => ({ ...point, x: point.step })) }))
       .filter((own) => own.points.length);
   }
 
@@ -23,13 +19,13 @@ if (curvesBox) {
     plot = null;
     if (!series.length) return sayNothing(canvas, "No model is shown.");
     const all = series.flatMap((own) => own.points);
-    const floor = logY.checked ? Math.min(...all.map((point) => point.mean)) * 0.5 : -Infinity;
+    const floor = view.log_curves ? Math.min(...all.map((point) => point.mean)) * 0.5 : -Infinity;
     let low = Math.min(...all.map((point) => Math.max(point.mean - bandOf(point), floor)));
     let high = Math.max(...all.map((point) => point.mean + bandOf(point)));
-    const logarithmic = logY.checked && low > 0;
+    const logarithmic = view.log_curves && low > 0;
     [low, high] = withRoom(low, high, 0.04, logarithmic);
     const steps = all.map((point) => point.step), right = width - margin.right;
-    const x = scale([logX.checked ? Math.min(...steps) : 0, Math.max(...steps)], [margin.left, right], logX.checked, width < 560 ? 4 : 8);
+    const x = scale([0, Math.max(...steps)], [margin.left, right], false, width < 560 ? 4 : 8);
     const y = scale([low, high], [height - margin.bottom, margin.top], logarithmic, 6);
     drawAxes(canvas, margin, x, y, "Training step");
     const targets = view.targets.filter((own) => own.value > low && own.value < high);

@@ -1,11 +1,7 @@
 // Differences: one line per comparison with its interval, as a change of the metric; of perplexities in percent.
 const forestBox = document.getElementById("forest");
 if (forestBox) {
-  let reference = view.differences.references[0];
-  if (view.differences.references.length > 1)
-    choice(document.getElementById("forest-references"), view.differences.references, (index) => { reference = view.differences.references[index]; drawForest(); });
-  const inNats = document.getElementById("forest-nats"), percent = () => view.differences.percent && !(inNats && inNats.checked);
-  if (inNats) inNats.addEventListener("change", drawForest);
+  const reference = view.differences.reference, percent = view.differences.percent;
 
   // Ticks in round percents on a scale of logarithms, as many as there is room for: the coarsest first.
   function percentTicks(x, room) {
@@ -32,12 +28,10 @@ if (forestBox) {
     return zero < 72 ? [[6, "start", `← ${left} · ${right} →`]] : [[zero - 8, "end", `← ${left}`], [zero + 8, "start", `${right} →`]];
   }
 
-  const wordsOf = (row) => (percent() || !row.nats ? row.words : row.nats);
-
   function drawForest() {
-    const rows = view.differences.rows[reference].filter((row) => shown(row.arm));
+    const rows = view.differences.rows.filter((row) => shown(row.arm));
     const narrow = forestBox.clientWidth < 640, step = narrow ? 46 : 32;
-    const longest = Math.max(0, ...rows.map((row) => row.arm.length)), words = Math.max(0, ...rows.map((row) => wordsOf(row).length));
+    const longest = Math.max(0, ...rows.map((row) => row.arm.length)), words = Math.max(0, ...rows.map((row) => row.words.length));
     const margin = narrow ? { top: 34, right: 26, bottom: 62, left: 26 }
       : { top: 34, right: Math.min(250, 24 + 7 * words), bottom: 50, left: Math.min(0.35 * forestBox.clientWidth, 44 + 7.2 * longest) };
     const canvas = canvasOf(forestBox, margin.top + margin.bottom + step * Math.max(1, rows.length));
@@ -46,16 +40,15 @@ if (forestBox) {
     if (!known.length) return sayNothing(canvas, rows.length ? "No difference could be computed." : "No model is shown.");
     const ends = known.flatMap((row) => [row.difference, row.low ?? row.difference, row.high ?? row.difference, 0]);
     const x = scale(withRoom(Math.min(...ends), Math.max(...ends), 0.06), [margin.left, width - margin.right], false, narrow ? 4 : 7);
-    if (percent()) x.ticks = percentTicks(x, narrow ? 46 : 58);
-    const title = percent() || !view.differences.nats_title ? view.differences.title : view.differences.nats_title;
-    drawAxes(canvas, margin, x, null, `${title} from ${reference}`, { grid: true, label: percent() ? percentLabel : tickLabel });
+    if (percent) x.ticks = percentTicks(x, narrow ? 46 : 58);
+    drawAxes(canvas, margin, x, null, `${view.differences.title} from ${reference}`, { grid: true, label: percent ? percentLabel : tickLabel });
     drawing.append(element("line", { class: "zero", x1: x(0), x2: x(0), y1: margin.top - 8, y2: height - margin.bottom }),
       ...sides(x(0), width).map(([at, anchor, text]) => element("text", { x: at, y: margin.top - 14, "text-anchor": anchor }, text)));
     rows.forEach((row, index) => {
       const arm = armOf.get(row.arm), y = margin.top + step * (index + 0.5) + (narrow ? 9 : 0);
       const group = element("g", { class: `c${arm.colour} ${["better", "worse"].includes(row.outcome) ? "claim" : "open"}`, "data-arm": row.arm });
-      if (narrow) group.append(element("text", { class: "name", x: 0, y: y - 14 }, row.arm, element("tspan", { class: "value", dx: 10 }, wordsOf(row))));
-      else group.append(element("text", { class: "name", x: 22, y: y + 4 }, row.arm), element("text", { x: width - margin.right + 14, y: y + 4 }, wordsOf(row)));
+      if (narrow) group.append(element("text", { class: "name", x: 0, y: y - 14 }, row.arm, element("tspan", { class: "value", dx: 10 }, row.words)));
+      else group.append(element("text", { class: "name", x: 22, y: y + 4 }, row.arm), element("text", { x: width - margin.right + 14, y: y + 4 }, row.words));
       if (!narrow) group.append(marker(arm.marker, 8, y, 5));
       if (row.difference !== null) {
         if (row.low !== null && row.high !== null) group.append(
@@ -63,7 +56,7 @@ if (forestBox) {
         group.append(marker(arm.marker, x(row.difference), y, 5.5));
       }
       group.addEventListener("pointermove", (event) => showTooltip(event, [element("strong", {}, `${row.arm} against ${reference}`),
-        element("div", {}, element("span", {}, row.short)), row.nats ? element("div", {}, element("span", {}, `${row.nats} nats`)) : null].filter(Boolean)));
+        element("div", {}, element("span", {}, row.short))]));
       group.addEventListener("pointerleave", hideTooltip);
       drawing.append(group);
     });
