@@ -24,11 +24,10 @@ from typing import Any
 
 from wordorder.cli.list import entries as catalogue
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.differences import by_welch, for_table, outcome_in_words, unit_of
+from wordorder.comparison.report.differences import in_parts, outcome_in_words, unit_of
 from wordorder.comparison.report.numbers import grouped, with_spread
 from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
-from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.data.generated.catalog import GENERATED
 from wordorder.encodings import CATALOG, names_of, options_of
@@ -165,7 +164,7 @@ def measured(names: list[str], prefix: str) -> str:
 
 
 def scores(file: str) -> str:
-    """Return the scores of one comparison, best first, each with its difference from the baseline by Welch's test."""
+    """Return the scores of one comparison, best first, each with its difference from the baseline."""
     results = read_results(RESULTS / f"{file}.json")
     quality = quality_of(results)
     costs = {arm.name: grouped(sum(arm.encoding_parameters.values())) for arm in results.arms}
@@ -175,8 +174,7 @@ def scores(file: str) -> str:
         "| :--- | ---: | :--- | ---: |",
     ]
     for entry in ranked(results):
-        said = " ".join(for_table(found[entry.arm], unit_of(results))) if entry.arm in found else "the baseline"
-        said = said.replace(NOT_DISTINGUISHABLE, "not significant")
+        said = " ".join(in_parts(found[entry.arm], unit_of(results))) if entry.arm in found else "the baseline"
         lines.append(f"| `{entry.arm}` | {with_spread(entry.columns[quality.key])} | {said} | {costs[entry.arm]} |")
     return "\n".join(lines)
 
@@ -374,4 +372,4 @@ def _plain(value: Any) -> str:
 def _said(entry: Comparison, results: Results) -> str:
     """Return a difference from the baseline, and whether it is significant."""
     size = unit_of(results).text(entry.difference or 0.0)
-    return f"{size} against {results.baseline}; {results.significance.seeds} seeds, {outcome_in_words(by_welch(entry))}"
+    return f"{size} against {results.baseline}; {results.significance.seeds} seeds, {outcome_in_words(entry)}"

@@ -20,19 +20,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean, median, stdev
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from wordorder.comparison.quality import METRICS, quality_of
 from wordorder.comparison.report.numbers import MISSING, places_beside, significant
 from wordorder.comparison.report.table import markdown_rows
 from wordorder.comparison.results_file import Results, read_results
-from wordorder.comparison.statistics import exact_tests as exact
 from wordorder.comparison.statistics.curves import LAST_SHARE, LEAST_RELATIVE_FALL, mean_end, rate_at_edge
-from wordorder.comparison.statistics.intervals import paired_mean, paired_median
-from wordorder.comparison.statistics.significance import ended_runs, waiting_runs
-from wordorder.comparison.statistics.summary import by_run, scale_of
+from wordorder.comparison.statistics.outcomes import BETTER
+from wordorder.comparison.statistics.seeds import holm, sign_flip_p
+from wordorder.comparison.statistics.significance import between, compare_arms, ended_runs, waiting_runs
+from wordorder.comparison.statistics.summary import baseline_of, by_run, scale_of
 from wordorder.tasks import Metric
 from wordorder.tasks.metrics import PERPLEXITY, perplexity_of
 
@@ -71,8 +73,8 @@ class IntervalEstimate:
 class Improvement:
     """The probability that a run of one arm is better than a run of the other, averaged over tasks.
 
-    The p-values are of exact tests and corrected for all pairs: bootstrap intervals of so few runs claim too much where
-    all runs of one arm are ahead, and then have no width.
+    The p-values are of permutation tests and corrected for all pairs: bootstrap intervals of so few runs claim too much
+    where all runs of one arm are ahead, and then have no width.
     """
 
     arm: str
@@ -82,7 +84,7 @@ class Improvement:
     """That the arms are equal on each of these tasks: `stratified_p`, corrected by Holm's method."""
     p_on_others: float
     """That they are equal on tasks like these: the sign-flip test of the tasks' probabilities less 1/2, corrected by
-    `exact_tests.closed_p`, or by Holm's method for very many arms."""
+    Holm's method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,7 @@ def aggregate(tasks: Sequence[Runs], normal: Sequence[Runs], arms: Sequence[str]
     pairs = list(combinations(range(len(arms)), 2))
     everything = _numbers(tasks, normal, _Sample.of_everything(tasks))
     samples = [None if sample is None else _numbers(tasks, normal, sample) for sample in _samples(tasks)]
-    p_on_these = exact.holm([stratified_p([(runs[one], runs[other]) for runs in tasks]) for one, other in pairs])
+    p_on_these = holm([stratified_p([(runs[one], runs[other]) for runs in tasks]) for one, other in pairs])
 
     outside = [(1 - CONFIDENCE) / 2, 1 - (1 - CONFIDENCE) / 2]
 
@@ -174,7 +176,7 @@ def stratified_p(tasks: Sequence[tuple[Floats, Floats]]) -> float:
     chance = np.random.default_rng(_SEED)
     seen, drawn = 0.0, np.zeros(PERMUTATIONS)
     for one, other in tasks:
-        ranked = np.asarray(exact.scipy_stats().rankdata(np.concatenate([one, other])))
+        ranked = np.asarray(stats.rankdata(np.concatenate([one, other])))
         centred = (ranked - ranked.mean()) / (len(one) * len(other))  # those of an arm add up to P - 1/2
         seen += centred[: len(one)].sum()
         exchanged = chance.permuted(np.tile(centred, (PERMUTATIONS, 1)), axis=1)
@@ -183,15 +185,8 @@ def stratified_p(tasks: Sequence[tuple[Floats, Floats]]) -> float:
 
 
 def _task_p_values(tasks: Sequence[Runs], pairs: Sequence[tuple[int, int]]) -> list[float]:
-    single = {
-        (str(one), str(other)): exact.paired_p([win_probability(runs[one], runs[other]) - 0.5 for runs in tasks])
-        for one, other in pairs
-    }
-    if len(pairs) < 2 or len(tasks[0]) > exact.MOST_ARMS_OF_CLOSED_TESTING:
-        return exact.holm(list(single.values()))
-    by_task: dict[int | str, list[float]] = {task: ranks(runs) for task, runs in enumerate(tasks)}
-    scores = {str(arm): {task: -rank[arm] for task, rank in by_task.items()} for arm in range(len(tasks[0]))}
-    return list(exact.closed_p(single, scores).values())
+    ahead = [[win_probability(runs[one], runs[other]) - 0.5 for runs in tasks] for one, other in pairs]
+    return holm([sign_flip_p(by_task) for by_task in ahead])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,9 +294,10 @@ class Cell:
     """Number of seeds (or folds) that ended, the lost ones included."""
     lost: int
     score: float | None
-    """Mean of the headline metric, the geometric one of perplexities; the pseudomedian where the file reports medians.
-    Over finished runs: None where all were lost."""
+    """Mean of the headline metric, the geometric one of perplexities; the median where the file reports medians. Over
+    finished runs: None where all were lost."""
     low: float | None
+    """Lower end of Student's interval of a mean."""
     high: float | None
     still_falling: bool | None
     """Whether the validation loss still fell at the end; None without a curve."""
@@ -325,8 +321,10 @@ class Group:
 
     value: str | None
     tasks: tuple[str, ...]
+    """Those that count: where the best model is significantly better than the control. Others rank noise."""
+    all_tasks: tuple[str, ...]
     arms: tuple[ArmScore, ...]
-    """Best mean rank first."""
+    """Best mean rank first; () where no task counts."""
     pairs: tuple[Improvement, ...]
 
 
@@ -468,13 +466,18 @@ def _cells(task: Task, arms: Sequence[str]) -> list[Cell]:
         finite: list[float] = runs[np.isfinite(runs)].tolist()
         score = low = high = None
         if finite:
-            size = (paired_median if task.results.statistic == "median" else paired_mean)(finite, CONFIDENCE)
-            ends = [None if end is None else _score(end, task.metric) for end in (size.low, size.high)]
+            centre, half = median(finite), None
+            if task.results.statistic == "mean":
+                centre = fmean(finite)
+                if len(finite) > 1:
+                    t = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(finite) - 1))
+                    half = t * stdev(finite) / math.sqrt(len(finite))
+            ends = [None if half is None else _score(centre + side * half, task.metric) for side in (-1, 1)]
             if task.metric.perfect is not None:  # Student's t knows no bounds
                 ends = [None if end is None else max(task.metric.lowest, min(end, task.metric.perfect)) for end in ends]
             if not task.metric.higher_is_better:
                 ends.reverse()
-            score, low, high = _score(size.difference, task.metric), *ends
+            score, low, high = _score(centre, task.metric), *ends
         end = mean_end(row.curve for row in rows.get(arm, {}).values())
         cells.append(
             Cell(
@@ -499,7 +502,19 @@ def _score(goodness: float, metric: Metric) -> float:
     return perplexity_of(-goodness) if metric.key == PERPLEXITY.key else -goodness
 
 
-def _group(value: str | None, tasks: Sequence[Task], arms: Sequence[str]) -> Group:
+def beats_control(results: Results) -> bool:
+    """Tell whether the best model is significantly better than the control: `none`, or else the baseline."""
+    scores = {arm: fmean(by_run.values()) for arm, by_run in goodness_by_run(results).items()}
+    best, control = max(scores, key=scores.__getitem__), "none" if "none" in scores else str(baseline_of(results))
+    entry = between(compare_arms(results).comparisons, best, control)
+    return entry is not None and entry.outcome == BETTER
+
+
+def _group(value: str | None, every_task: Sequence[Task], arms: Sequence[str]) -> Group:
+    tasks = [task for task in every_task if beats_control(task.results)]
+    names = tuple(task.name for task in every_task)
+    if not tasks:
+        return Group(value=value, tasks=(), all_tasks=names, arms=(), pairs=())
     numbers = aggregate([task.runs for task in tasks], [task.normal for task in tasks], arms)
     scores = [
         ArmScore(arm=arm, mean_rank=rank, interquartile_mean=middle)
@@ -508,6 +523,7 @@ def _group(value: str | None, tasks: Sequence[Task], arms: Sequence[str]) -> Gro
     return Group(
         value=value,
         tasks=tuple(task.name for task in tasks),
+        all_tasks=names,
         arms=tuple(sorted(scores, key=lambda score: score.mean_rank.value)),
         pairs=numbers.improvement,
     )
@@ -557,11 +573,9 @@ def cell_rows(table: DecisionTable, group: Group) -> tuple[list[str], list[list[
     """Return headings and rows of the scores of a group, best mean rank first."""
     metrics = {task.name: task.metric for task in table.tasks if task.group == group.value}
     cells = {(cell.arm, cell.task): cell for cell in table.cells if cell.group == group.value}
-    heads = [f"{task}: {metrics[task].name}" for task in group.tasks]
-    rows = [
-        [score.arm, *(cell_in_words(cells[score.arm, task], metrics[task]) for task in group.tasks)]
-        for score in group.arms
-    ]
+    heads = [f"{task}: {metrics[task].name}" for task in group.all_tasks]
+    arms = [score.arm for score in group.arms] or table.arms
+    rows = [[arm, *(cell_in_words(cells[arm, task], metrics[task]) for task in group.all_tasks)] for arm in arms]
     return ["Model", *heads], rows
 
 
@@ -585,13 +599,16 @@ def markdown_decision_table(table: DecisionTable) -> str:
     for group in table.groups:
         if table.group_by:
             blocks.append(f"{table.group_by} {group.value}")
-        blocks += [markdown_rows(*rank_rows(group)), markdown_rows(*cell_rows(table, group))]
+        blocks += [markdown_rows(*rank_rows(group))] if group.tasks else ["No model beats the control: no ranks."]
+        blocks.append(markdown_rows(*cell_rows(table, group)))
+    counted = "; ".join(", ".join(group.tasks) for group in table.groups)
     blocks.append(
-        "Mean rank: of one training among one training of every model, 1 is best. Interquartile mean: of the middle"
+        "Mean rank: of one training among one training of every model, 1 is best, over the tasks where the best model"
+        f" is significantly better than the control ({counted}). Interquartile mean: of the middle"
         " half of all normalised scores. P: the probability that a training of the model with the best mean rank is"
-        f" better than one of this model; by exact tests corrected for all pairs, they differ on these tasks"
-        f" ({ON_THESE}), on other tasks ({ON_OTHERS}). [...]: {CONFIDENCE:.0%} intervals over seeds; on other tasks:"
-        " over both."
+        f" better than one of this model; by permutation tests corrected for all pairs, they differ on these"
+        f" tasks ({ON_THESE}), on other tasks ({ON_OTHERS}). [...]: {CONFIDENCE:.0%} intervals over seeds; on other"
+        " tasks: over both."
     )
     blocks.append(
         "Scores: mean over the finished runs (geometric mean of perplexities); n: number of runs."

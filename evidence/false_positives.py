@@ -1,27 +1,20 @@
 """How often the comparison's statistics claim a difference that is not there, and how often one that is.
 
-Sets of scores are drawn, arms by seeds, and judged by what `wordorder compare` uses; the first sets of each kind go
-through `compare_arms` itself as results files, and both must agree. No network is trained (false_positives_trained.py
-does that). One thread, some five minutes:
+Sets of scores are drawn, arms by seeds, and judged by `compare_seeds`, which `wordorder compare` uses; the first of
+each kind go through `compare_arms` itself as results files, and both must agree. No network is trained
+(false_positives_trained.py does that). One thread; 300 sets take some six minutes:
 
-    OMP_NUM_THREADS=1 python evidence/false_positives.py --json evidence/results/false_positives.json
+    OMP_NUM_THREADS=1 python evidence/false_positives.py --sets 300 --json evidence/results/false_positives.json
 
 Sections: ``level``: the share of sets in which any arm is called different from one that it is equal to, by kind of
-noise. ``power``: the share in which the best arm is claimed to be ahead of the others. ``coverage``: how often an
-interval holds the true difference, by method. ``lost``: false claims where runs diverge. ``looks``: false claims where
-seeds are added one at a time until one appears.
-
-``welch``: the same two for Welch's test with Holm's correction, from three seeds on, and for equivalence (a false claim
-is that arms are the same whose difference is the margin). ``texts``: the same for the tests on new texts, by kind of
-noise of the units, with seed effects, unit effects of each arm and their interaction; besides the ways that were not
-taken, a t test of units and the bootstrap of seeds and units.
-
-Kinds of noise: in ``normal``, ``skewed`` (exponential to the power 1.5), ``heavy-tailed`` (Student's t, 2 degrees),
-``rounded`` (normal, rounded to halves: ties) and ``shared`` (half of the variance is the seed's) all arms vary alike.
-In ``one noisy`` the first arm varies ten times as much; in ``twins`` the first two arms are one network; in ``pairs``
-and ``halves`` arms are equal two by two, or half by half, and far apart else. In ``one skewed`` the first arm's noise
-is skewed and the others' a third of it and normal: means are equal, but a difference and its negative are not equally
-likely, which the test assumes.
+noise, the largest over numbers of arms and over all pairs and pairs with a baseline; ``before`` is Welch's test with
+Holm's correction. ``power``: the share of the first arm's pairs (``ahead``), of best against second (``spaced``,
+``wild``) or of all pairs (``unequal``) that is called different. ``same``: how often two arms are called the same whose
+difference is the margin. ``lost``: false claims where runs diverge, a lost run being the worst of all. ``folds``: the
+same as ``level`` where arms share folds. ``looks``: false claims where seeds are added one at a time until one appears.
+``texts``: false and right claims of the tests on new texts, by kind of noise of the units, with seed effects, unit
+effects of each arm and their interaction; besides the ways that were not taken, a t test of units and the bootstrap of
+seeds and units.
 """
 
 import argparse
@@ -38,74 +31,116 @@ from scipy import stats
 
 from wordorder import __version__
 from wordorder.comparison.results_file import parse_results
-from wordorder.comparison.statistics.claims import Estimate, on_new_texts, retrained_on_new_texts, welch
-from wordorder.comparison.statistics.exact_tests import closed_p, holm, seeds_needed, share_of_level
-from wordorder.comparison.statistics.intervals import paired_mean
+from wordorder.comparison.statistics.claims import on_new_texts, retrained_on_new_texts
+from wordorder.comparison.statistics.seeds import SeedTest, compare_folds, compare_seeds
 from wordorder.comparison.statistics.significance import compare_arms
 
 LEVEL = 0.05
-SECTIONS = ["level", "power", "coverage", "lost", "looks", "welch", "texts"]
-CHECKED = 10
+MARGIN = 1.0
+SECTIONS = ["level", "power", "same", "lost", "folds", "looks", "texts"]
+SEEDS, ARMS = (3, 4, 5, 6, 8), (2, 4, 8)
+CHECKED = 2
 """Sets of each kind that are judged by `compare_arms` too."""
-Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+Scores = np.ndarray
+Draw = Callable[[np.random.Generator, int, int], Scores]
 
 
-def one_noisy(chance: np.random.Generator, seeds: int, arms: int) -> np.ndarray:
-    """The first arm varies ten times as much."""
-    return chance.normal(size=(seeds, arms)) * np.where(np.arange(arms) == 0, 10.0, 1.0)
+def bimodal(chance: np.random.Generator, arms: int, seeds: int, share: float = 0.5, gap: float = 8.0) -> Scores:
+    """Runs that learn with a probability, or do not."""
+    return gap * (chance.random((arms, seeds)) < share) + 0.3 * chance.normal(size=(arms, seeds))
 
 
-def one_skewed(chance: np.random.Generator, seeds: int, arms: int) -> np.ndarray:
-    """The first arm is skewed, with the mean of the others."""
-    scores = chance.normal(size=(seeds, arms)) / 3
-    scores[:, 0] = chance.exponential(size=seeds) - 1
+def with_bimodal(chance: np.random.Generator, arms: int, seeds: int, count: int) -> Scores:
+    """The first arms learn or do not, the others are tight and far from them; each is equal to those of its kind."""
+    scores = 100 + 0.3 * chance.normal(size=(arms, seeds))
+    scores[:count] = bimodal(chance, min(count, arms), seeds)
     return scores
 
 
-def twins(chance: np.random.Generator, seeds: int, arms: int) -> np.ndarray:
-    """The first two arms have the same scores."""
-    scores = chance.normal(size=(seeds, arms))
-    scores[:, 1] = scores[:, 0]
-    return scores
+def spreads(first: float) -> Draw:
+    """Normal runs, the first arm's with another standard deviation."""
+    return lambda chance, arms, seeds: chance.normal(size=(arms, seeds)) * np.r_[first, np.ones(arms - 1)][:, None]
+
+
+def outliers(chance: np.random.Generator, arms: int, seeds: int) -> Scores:
+    """Normal runs of which a tenth go ten times as far."""
+    return chance.normal(size=(arms, seeds)) * np.where(chance.random((arms, seeds)) < 0.1, 10, 1)
 
 
 NOISE: dict[str, Draw] = {
-    "normal": lambda chance, seeds, arms: chance.normal(size=(seeds, arms)),
-    "skewed": lambda chance, seeds, arms: chance.exponential(size=(seeds, arms)) ** 1.5,
-    "heavy-tailed": lambda chance, seeds, arms: chance.standard_t(2, size=(seeds, arms)),
-    "rounded": lambda chance, seeds, arms: np.round(2 * chance.normal(size=(seeds, arms))) / 2,
-    "shared": lambda chance, seeds, arms: chance.normal(size=(seeds, 1)) + chance.normal(size=(seeds, arms)),
-    "one noisy": one_noisy,
-    "twins": twins,
-    "pairs": lambda chance, seeds, arms: chance.normal(size=(seeds, arms)) + 10 * (np.arange(arms) // 2),
-    "halves": lambda chance, seeds, arms: (
-        chance.normal(size=(seeds, arms)) + 10 * (np.arange(arms) // max(1, arms // 2))
+    "normal": lambda chance, arms, seeds: chance.normal(size=(arms, seeds)),
+    "one arm's sd x5": spreads(5),
+    "one arm's sd /5": spreads(1 / 5),
+    "sds from 1 to 20": lambda chance, arms, seeds: (
+        chance.normal(size=(arms, seeds)) * np.geomspace(1, 20, arms)[:, None]
     ),
-    "one skewed": one_skewed,
+    "t with 2 degrees": lambda chance, arms, seeds: chance.standard_t(2, size=(arms, seeds)),
+    "lognormal": lambda chance, arms, seeds: chance.lognormal(size=(arms, seeds)),
+    "rounded": lambda chance, arms, seeds: np.round(chance.normal(size=(arms, seeds))),
+    "shared seeds": lambda chance, arms, seeds: chance.normal(size=seeds) + chance.normal(size=(arms, seeds)),
+    "outliers": outliers,
+    "bimodal .1": lambda chance, arms, seeds: bimodal(chance, arms, seeds, 0.1),
+    "bimodal .3": lambda chance, arms, seeds: bimodal(chance, arms, seeds, 0.3),
+    "bimodal .5": bimodal,
+    "3 arms bimodal": lambda chance, arms, seeds: with_bimodal(chance, arms, seeds, 3),
+    "equal two by two, bimodal": lambda chance, arms, seeds: (
+        bimodal(chance, arms, seeds) + 100 * (np.arange(arms) // 2)[:, None]
+    ),
 }
-GROUPS: dict[str, Callable[[int, int], int]] = {
-    "pairs": lambda arm, arms: arm // 2,
-    "halves": lambda arm, arms: arm // max(1, arms // 2),
-}
-"""Kind -> which group of equal arms an arm belongs to; all arms are equal in the other kinds."""
+FOURTEEN = ("normal", "bimodal .5")
+"""Kinds of noise that are simulated for 14 arms too."""
 
 
-def sign_flip_p(differences: np.ndarray) -> np.ndarray:
-    """Two-sided p-values of the exact sign-flip test, one per column."""
-    seeds = len(differences)
-    signs = 1.0 - 2.0 * ((np.arange(2**seeds)[:, None] >> np.arange(seeds)) & 1)
-    sums = np.abs(signs @ differences)
-    return (sums >= sums[0] - 1e-9 * np.abs(differences).sum(axis=0)).mean(axis=0)
+def equal(kind: str, one: int, other: int) -> bool:
+    """Tell whether two arms have one distribution, or one mean of normal runs."""
+    if kind == "3 arms bimodal":
+        return (one < 3) == (other < 3)
+    return one // 2 == other // 2 if kind.startswith("equal two") else True
 
 
-def results_of(scores: np.ndarray) -> dict[str, Any]:
-    """A results file with these scores, seeds by arms, as accuracies; NaN is a run that diverged."""
+def named(scores: Scores) -> dict[str, list[float]]:
+    """Arm -> scores of its runs."""
+    return {str(arm): values for arm, values in enumerate(scores.tolist())}
+
+
+def pairs_of(arms: int, *, baseline: bool) -> list[tuple[str, str]]:
+    """All pairs, or those with the first arm."""
+    return [(str(one), str(other)) for other, one in combinations(range(arms), 2) if not baseline or other == 0]
+
+
+def judged(scores: Scores, *, baseline: bool = False) -> dict[tuple[str, str], SeedTest]:
+    """What the package finds."""
+    return compare_seeds(named(scores), pairs_of(len(scores), baseline=baseline), level=LEVEL, margin=MARGIN)
+
+
+def claims(scores: Scores, *, baseline: bool = False) -> set[tuple[int, int]]:
+    """The pairs of arms that are called different."""
+    found = judged(scores, baseline=baseline)
+    return {(int(one), int(other)) for (one, other), test in found.items() if test.p_adjusted <= LEVEL}
+
+
+def welch_claims(scores: Scores, *, baseline: bool = False) -> set[tuple[int, int]]:
+    """The same by Welch's test with Holm's correction, which was used before."""
+    arms, seeds = scores.shape
+    mean, part = scores.mean(axis=1), scores.var(axis=1, ddof=1) / seeds
+    other, one = np.array([pair for pair in combinations(range(arms), 2) if not baseline or pair[0] == 0]).T
+    squared = part[one] + part[other]
+    degrees = (seeds - 1) * squared**2 / np.maximum(part[one] ** 2 + part[other] ** 2, 1e-300)
+    p = 2 * stats.t.sf(np.abs(mean[one] - mean[other]) / np.sqrt(np.maximum(squared, 1e-300)), degrees)
+    p[squared == 0] = 1
+    order = np.argsort(p)
+    corrected = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    return {(int(one[n]), int(other[n])) for n in order[corrected <= LEVEL]}
+
+
+def results_of(scores: Scores, **more: Any) -> dict[str, Any]:
+    """A results file with these scores, arms by seeds, as accuracies; NaN is a run that diverged."""
     rows = [
         {"arm": str(arm), "seed": seed, "accuracy": None if np.isnan(value) else float(value), "curve": []}
-        for seed, own in enumerate(scores)
-        for arm, value in enumerate(own)
+        for arm, values in enumerate(scores)
+        for seed, value in enumerate(values)
     ]
-    seeds, arms = scores.shape
+    arms, seeds = scores.shape
     return {
         "name": "simulated",
         "task": "classification",
@@ -113,210 +148,154 @@ def results_of(scores: np.ndarray) -> dict[str, Any]:
         "rows": rows,
         "arms": [{"name": str(arm)} for arm in range(arms)],
         "planned": {"arms": arms, "seeds": list(range(seeds)), "runs": len(rows)},
-        "recipe": {"compare": {}},
+        "recipe": {"compare": more},
     }
 
 
-def claims(scores: np.ndarray, method: str) -> set[tuple[int, int]]:
-    """The pairs of arms that are called different: by "closed" testing, "holm" or against the "baseline", arm 0."""
-    arms = scores.shape[1]
-    pairs = [pair for pair in combinations(range(arms), 2) if method != "baseline" or 0 in pair]
-    p_values = sign_flip_p(np.stack([scores[:, one] - scores[:, other] for one, other in pairs], axis=1)).tolist()
-    if method == "holm" or len(pairs) == 1:
-        return {pair for pair, p in zip(pairs, holm(p_values), strict=True) if p <= LEVEL}
-    if min(p_values) > LEVEL * share_of_level(arms, baseline=method == "baseline"):
-        return set()
-    named = {(str(one), str(other)): p for (one, other), p in zip(pairs, p_values, strict=True)}
-    by_seed = {str(arm): dict(enumerate(own)) for arm, own in enumerate(scores.T.tolist())}
-    found = closed_p(named, by_seed, baseline="0" if method == "baseline" else None)
-    return {(int(one), int(other)) for (one, other), p in found.items() if p <= LEVEL}
+def claims_of_file(scores: Scores, **more: Any) -> set[tuple[int, int]]:
+    """The pairs that a results file with these scores is said to differ in."""
+    comparisons = compare_arms(parse_results(results_of(scores, **more))).comparisons
+    return {(int(e.arm), int(e.against)) for e in comparisons if e.outcome in ("better", "worse")}
 
 
-def check_against_compare_arms(scores: np.ndarray) -> None:
-    """Stop where a results file with these scores is judged otherwise."""
-    found = compare_arms(parse_results(results_of(scores))).comparisons
-    told = {tuple(sorted((int(e.arm), int(e.against)))) for e in found if e.outcome in ("better", "worse")}
-    assert told == claims(scores, "closed"), (told, claims(scores, "closed"))
-
-
-def attained_level(seeds: int, level: float = LEVEL) -> float:
-    """The probability of a false claim for two arms without ties: the last multiple of 2 / 2^seeds up to the level."""
-    return 2 * int(level * 2**seeds / 2 + 1e-9) / 2**seeds
-
-
-def band(rate: float, sets: int) -> tuple[float, float]:
-    """Between what shares 99% of the repetitions of this simulation lie."""
-    low, high = stats.binom.interval(0.99, sets, rate)
-    return float(low) / sets, float(high) / sets
-
-
-def level_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
-    """False claims."""
+def level_rows(sets: int) -> list[dict[str, Any]]:
+    """False claims by kind of noise and number of seeds: the largest share over arms and families, and of 14 arms."""
     rows: list[dict[str, Any]] = []
     for number, (kind, draw) in enumerate(NOISE.items()):
-        for arms in (2, 4, 8):
-            for seeds in seeds_tried:
-                chance = np.random.default_rng([number, arms, seeds])
-                found = {"closed": 0, "holm": 0, "baseline": 0}
-                group = GROUPS.get(kind, lambda arm, arms: 0)
-                for repetition in range(sets):
-                    scores = draw(chance, seeds, arms)
-                    if repetition < CHECKED and kind != "twins":  # whose outcome is "identical"
-                        check_against_compare_arms(scores)
-                    for method in found:
-                        wrong = [
-                            pair for pair in claims(scores, method) if group(pair[0], arms) == group(pair[1], arms)
-                        ]
-                        found[method] += bool(wrong)
-                shares = {method: count / sets for method, count in found.items()}
-                rows.append({"noise": kind, "arms": arms, "seeds": seeds, "sets": sets, **shares})
-        print(
-            kind, [(r["arms"], r["seeds"], r["closed"], r["baseline"]) for r in rows if r["noise"] == kind], flush=True
-        )
+        for seeds in SEEDS:
+            shares: dict[int, tuple[float, float]] = {}
+            for arms in (*ARMS, 14) if kind in FOURTEEN else ARMS:
+                for baseline in (False, True) if 2 < arms < 14 else (False,):
+                    chance, wrong = np.random.default_rng([number, arms, seeds, baseline]), np.zeros(2)
+                    for repetition in range(sets):
+                        scores = draw(chance, arms, seeds)
+                        found = claims(scores, baseline=baseline), welch_claims(scores, baseline=baseline)
+                        wrong += [any(equal(kind, *pair) for pair in pairs) for pairs in found]
+                        if repetition < CHECKED:
+                            assert found[0] == claims_of_file(scores, **({"baseline": "0"} if baseline else {}))
+                    before, after = (float(count) / sets for count in wrong[::-1])
+                    size = 14 if arms == 14 else 0
+                    worst = shares.get(size, (0.0, 0.0))
+                    shares[size] = max(worst[0], before), max(worst[1], after)
+            for size, (before, after) in shares.items():
+                name = f"{kind}, 14 arms" if size else kind
+                rows.append({"noise": name, "seeds": seeds, "sets": sets, "before": before, "claimed": after})
     return rows
 
 
-def power_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
-    """Right claims: the best arm against all others, which stand one below the other or all at the same place.
+def ahead(chance: np.random.Generator, arms: int, seeds: int) -> Scores:
+    """The first arm is 2 standard deviations ahead of all others, with three seeds 4."""
+    return chance.normal(size=(arms, seeds)) + (4 if seeds == 3 else 2) * (np.arange(arms) == 0)[:, None]
 
-    Noise is normal with standard deviation 1, so that a paired difference has sqrt(2).
-    """
+
+def spaced(chance: np.random.Generator, arms: int, seeds: int) -> Scores:
+    """Each arm is 2 standard deviations ahead of the next."""
+    return chance.normal(size=(arms, seeds)) - 2 * np.arange(arms)[:, None]
+
+
+def unequal(chance: np.random.Generator, arms: int, seeds: int) -> Scores:
+    """Spreads are lognormal, means 4 of the median one apart."""
+    return chance.normal(size=(arms, seeds)) * chance.lognormal(size=(arms, 1)) - 4 * np.arange(arms)[:, None]
+
+
+def wild(chance: np.random.Generator, arms: int, seeds: int) -> Scores:
+    """Spaced by 4 standard deviations, the last arm's being 20."""
+    spread = np.where(np.arange(arms) == arms - 1, 20, 1)[:, None]
+    return chance.normal(size=(arms, seeds)) * spread - 4 * np.arange(arms)[:, None]
+
+
+POWER: tuple[tuple[str, Draw, tuple[int, ...], bool, Callable[[int], set[tuple[int, int]]]], ...] = (
+    ("ahead", ahead, (2, 4, 8, 14), False, lambda arms: {(arm, 0) for arm in range(1, arms)}),
+    ("ahead, baseline", ahead, (4, 8), True, lambda arms: {(arm, 0) for arm in range(1, arms)}),
+    ("spaced", spaced, (2, 4, 8), False, lambda arms: {(1, 0)}),
+    ("unequal", unequal, (4, 8), False, lambda arms: {(one, other) for other, one in combinations(range(arms), 2)}),
+    ("wild", wild, (4, 8), False, lambda arms: {(1, 0)}),
+)
+"""Name, scores, numbers of arms, whether a baseline is named, and the pairs that differ and are counted."""
+
+
+def power_rows(sets: int) -> list[dict[str, Any]]:
+    """Right claims by means, number of arms and seeds."""
     rows: list[dict[str, Any]] = []
-    for arms, seeds in [(arms, seeds) for arms in (2, 4, 8) for seeds in seeds_tried]:
-        for effect in (1.0, 2.0):
-            for way, means in (("spaced", -np.arange(arms)), ("one ahead", -np.minimum(np.arange(arms), 1))):
-                chance, found = (
-                    np.random.default_rng([arms, seeds, int(effect)]),
-                    {"closed": 0, "holm": 0, "baseline": 0},
-                )
-                for _ in range(sets):
-                    scores = chance.normal(size=(seeds, arms)) + effect * means
-                    for method in found:
-                        found[method] += (0, 1) in claims(scores, method)
-                shares = {method: count / sets for method, count in found.items()}
-                rows.append({"arms": arms, "seeds": seeds, "effect": effect, "means": way, "sets": sets, **shares})
-    return rows
-
-
-def coverage_rows(sets: int) -> list[dict[str, Any]]:
-    """How often 95% intervals of the mean paired difference hold its true value, 0, and their mean width."""
-    rows: list[dict[str, Any]] = []
-    for number, kind in enumerate(("normal", "skewed", "heavy-tailed", "one skewed")):
-        for seeds in (3, 5, 6, 8, 10, 20):
-            chance = np.random.default_rng([number, seeds])
-            inside = dict.fromkeys(("used", "t", "BCa"), 0)
-            width = dict.fromkeys(inside, 0.0)
+    for number, (kind, draw, several, baseline, counted) in enumerate(POWER):
+        for arms, seeds in [(arms, seeds) for arms in several for seeds in SEEDS]:
+            chance, right, pairs = np.random.default_rng([number, arms, seeds]), np.zeros(2), counted(arms)
             for _ in range(sets):
-                drawn = NOISE[kind](chance, seeds, 2)
-                for method, (low, high) in intervals(drawn[:, 0] - drawn[:, 1]).items():
-                    inside[method] += low <= 0 <= high
-                    width[method] += (high - low) / sets
-            rows.append(
-                {"noise": kind, "seeds": seeds, "sets": sets}
-                | {method: {"coverage": inside[method] / sets, "width": round(width[method], 3)} for method in inside}
-            )
-        print(kind, [(r["seeds"], *(r[m]["coverage"] for m in inside)) for r in rows if r["noise"] == kind], flush=True)
+                scores = draw(chance, arms, seeds)
+                found = claims(scores, baseline=baseline), welch_claims(scores, baseline=baseline)
+                right += [len(of_test & pairs) / len(pairs) for of_test in found]
+            row = {"means": kind, "arms": arms, "seeds": seeds, "sets": sets}
+            rows.append({**row, "before": float(right[1]) / sets, "claimed": float(right[0]) / sets})
     return rows
 
 
-def intervals(differences: np.ndarray) -> dict[str, tuple[float, float]]:
-    """The interval that is used, and those that could be."""
-    seeds, used = len(differences), paired_mean(differences.tolist(), 0.95)
-    assert used.low is not None
-    assert used.high is not None
-    t = stats.t.interval(0.95, seeds - 1, loc=differences.mean(), scale=stats.sem(differences))
-    found = {"used": (used.low, used.high), "t": (float(t[0]), float(t[1]))}
-    drawn = stats.bootstrap((differences,), np.mean, method="BCa", n_resamples=999, rng=0).confidence_interval
-    return {**found, "BCa": (float(drawn.low), float(drawn.high))}
+def same_rows(sets: int) -> list[dict[str, Any]]:
+    """How often two arms are called the same whose difference is the margin, by noise, its size and seeds."""
+    rows: list[dict[str, Any]] = []
+    for number, kind in enumerate(("normal", "one arm's sd /5", "t with 2 degrees", "lognormal", "rounded")):
+        for size, seeds in [(size, seeds) for size in (0.2, 0.5, 1.0) for seeds in (3, 5, 8)]:
+            chance, wrong = np.random.default_rng([number, seeds, int(10 * size)]), 0
+            for _ in range(sets):
+                scores = size * NOISE[kind](chance, 2, seeds) + MARGIN * np.arange(2)[:, None]
+                test = judged(scores)["1", "0"]
+                wrong += test.p_same is not None and test.p_same <= LEVEL
+            rows.append({"noise": kind, "size": size, "seeds": seeds, "sets": sets, "claimed": wrong / sets})
+    return rows
 
 
-def lost_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
-    """False claims where runs are lost, which `compare_arms` ranks last, and were they left out.
+def lost_rows(sets: int) -> list[dict[str, Any]]:
+    """False claims where runs are lost: any run with probability 1/5, or the first arm's if in its worst third.
 
-    In ``any`` a run of equal arms is lost with probability 1/4, whatever its score. In ``bad runs of one arm`` those
-    of the first arm are lost whose score is in the lowest third; a false claim is that this arm is better.
+    Of the latter a false claim is that this arm is better. ``without`` is the share were lost runs left out.
     """
     rows: list[dict[str, Any]] = []
     for number, kind in enumerate(("any", "bad runs of one arm")):
-        for arms, seeds in [(arms, seeds) for arms in (2, 4) for seeds in seeds_tried]:
-            chance, found = np.random.default_rng([number, arms, seeds]), {"used": 0, "without": 0}
+        for arms, seeds in [(arms, seeds) for arms in (2, 4) for seeds in (5, 8)]:
+            chance, wrong = np.random.default_rng([number, arms, seeds]), np.zeros(2)
             for _ in range(sets):
-                scores = chance.normal(size=(seeds, arms))
-                gone = chance.random((seeds, arms)) < 0.25 if kind == "any" else scores < stats.norm.ppf(1 / 3)
-                gone[:, 1:] &= kind == "any"
+                scores = chance.normal(size=(arms, seeds))
+                gone = chance.random((arms, seeds)) < 0.2 if kind == "any" else scores < stats.norm.ppf(1 / 3)
+                gone[1:] &= kind == "any"
+                left = {
+                    str(arm): values[~lost].tolist()
+                    for arm, (values, lost) in enumerate(zip(scores, gone, strict=True))
+                }
                 scores[gone] = np.nan
-                results = results_of(scores)
-                kept = {**results, "rows": [row for row in results["rows"] if row["accuracy"] is not None]}
-                for method, own in (("used", results), ("without", kept)):
-                    found[method] += any(
-                        kind == "any" or "0" == (e.arm if e.outcome == "better" else e.against)
-                        for e in compare_arms(parse_results(own)).comparisons
-                        if e.outcome in ("better", "worse")
-                    )
-            shares = {method: count / sets for method, count in found.items()}
+                comparisons = compare_arms(parse_results(results_of(scores))).comparisons
+                used = [
+                    (int(e.arm), int(e.against), e.difference) for e in comparisons if e.outcome in ("better", "worse")
+                ]
+                tests = compare_seeds(left, pairs_of(arms, baseline=False), level=LEVEL, margin=MARGIN)
+                without = [(int(a), int(b), t.difference) for (a, b), t in tests.items() if t.p_adjusted <= LEVEL]
+                for way, found in enumerate((used, without)):
+                    wrong[way] += any(kind == "any" or (b == 0 and d < 0) for _, b, d in found)
+            shares = {name: float(count) / sets for name, count in zip(("used", "without"), wrong, strict=True)}
             rows.append({"lost": kind, "arms": arms, "seeds": seeds, "sets": sets, **shares})
-            print(rows[-1], flush=True)
+    return rows
+
+
+def fold_rows(sets: int) -> list[dict[str, Any]]:
+    """False claims where arms share folds, whose difficulty varies three times as much as a run."""
+    rows: list[dict[str, Any]] = []
+    for number, kind in enumerate(("normal", "one arm's sd x5", "lognormal", "outliers", "bimodal .5")):
+        for arms, folds in [(arms, folds) for arms in ARMS for folds in (3, 5, 10)]:
+            chance, wrong = np.random.default_rng([number, arms, folds]), 0
+            for _ in range(sets):
+                scores = NOISE[kind](chance, arms, folds) + 3 * chance.normal(size=folds)
+                table = {arm: dict(enumerate(values)) for arm, values in named(scores).items()}
+                tests = compare_folds(table, pairs_of(arms, baseline=False), level=LEVEL, margin=MARGIN)
+                wrong += any(test.p_adjusted <= LEVEL for test in tests.values())
+            rows.append({"noise": kind, "arms": arms, "seeds": folds, "sets": sets, "claimed": wrong / sets})
     return rows
 
 
 def look_rows(sets: int) -> list[dict[str, Any]]:
-    """False claims of two equal arms where seeds are added one at a time from the first number until p <= 0.05."""
-    rows: list[dict[str, Any]] = []
-    chance, first, last = np.random.default_rng(0), 6, 12
-    claimed = np.zeros(sets, dtype=bool)
-    for part in np.array_split(np.arange(sets), -(-sets // 500)):  # all sign flips of all sets would not fit in memory
-        differences = chance.normal(size=(last, len(part)))
-        for n in range(first, last + 1):
-            claimed[part] |= sign_flip_p(differences[:n]) <= LEVEL
-    rows.append({"first": first, "last": last, "sets": sets, "claimed": float(claimed.mean())})
-    print(rows[-1], flush=True)
-    return rows
-
-
-def welch_claims(scores: np.ndarray) -> tuple[set[tuple[int, int]], dict[tuple[int, int], Estimate]]:
-    """The pairs of arms that Welch's test with Holm's correction calls different, and all estimates."""
-    pairs = combinations(range(scores.shape[1]), 2)
-    found = {(i, j): one for i, j in pairs if (one := welch(scores[:, i].tolist(), scores[:, j].tolist())) is not None}
-    adjusted = holm([one.p for one in found.values()])
-    return {pair for pair, p in zip(found, adjusted, strict=True) if p <= LEVEL}, found
-
-
-def check_welch_against_compare_arms(scores: np.ndarray) -> None:
-    """Stop where a results file with these scores is judged otherwise."""
-    found = [e for e in compare_arms(parse_results(results_of(scores))).comparisons if e.retrained is not None]
-    told = {tuple(sorted((int(e.arm), int(e.against)))) for e in found if e.retrained.outcome in ("better", "worse")}
-    assert told == welch_claims(scores)[0], (told, welch_claims(scores)[0])
-
-
-def welch_rows(sets: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """False claims of Welch's test by kind of noise, and right ones: the best of arms that are evenly spaced."""
-    level: list[dict[str, Any]] = []
-    power: list[dict[str, Any]] = []
-    for arms, seeds in [(arms, seeds) for arms in (2, 4, 8) for seeds in (3, 5, 8)]:
-        for number, (kind, draw) in enumerate(NOISE.items()):
-            group = GROUPS.get(kind, lambda arm, arms: 0)
-            chance, wrong, same = np.random.default_rng([number, arms, seeds]), 0, 0
-            for repetition in range(sets):
-                scores = draw(chance, seeds, arms)
-                if repetition < CHECKED and kind != "twins":
-                    check_welch_against_compare_arms(scores)
-                claimed, found = welch_claims(scores)
-                wrong += any(group(i, arms) == group(j, arms) for i, j in claimed)
-                # were the truth the margin itself, "the same" would be false: the scale of the noise is its own
-                same += arms == 2 and (0, 1) in found and _moved(found[0, 1], 2.0).p_same(2.0) <= LEVEL
-            row = {"noise": kind, "arms": arms, "seeds": seeds, "sets": sets, "claimed": wrong / sets}
-            level.append(row | ({"same": same / sets} if arms == 2 else {}))
-        for effect in (1.0, 2.0, 4.0):
-            chance, right = np.random.default_rng([arms, seeds, int(effect)]), 0
-            for _ in range(sets):
-                right += (0, 1) in welch_claims(chance.normal(size=(seeds, arms)) - effect * np.arange(arms))[0]
-            power.append({"arms": arms, "seeds": seeds, "effect": effect, "sets": sets, "claimed": right / sets})
-        print(arms, seeds, [(r["noise"], r["claimed"]) for r in level[-len(NOISE) :]], flush=True)
-    return level, power
-
-
-def _moved(found: Estimate, by: float) -> Estimate:
-    return Estimate(difference=found.difference + by, error=found.error, degrees=found.degrees)
+    """False claims of two equal arms where seeds are added one at a time from three until a difference is claimed."""
+    chance, first, last, wrong = np.random.default_rng(0), 3, 9, 0
+    for _ in range(sets):
+        scores = chance.normal(size=(2, last))
+        wrong += any(claims(scores[:, :seeds]) for seeds in range(first, last + 1))
+    return [{"first": first, "last": last, "sets": sets, "claimed": wrong / sets}]
 
 
 UNIT_NOISE: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
@@ -395,12 +374,25 @@ def bootstrap_of_both(
     return float(low), float(high)
 
 
+def printed(title: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> None:
+    """Print a table in percent, "before > after" by number of seeds; ``names`` make the name of a line."""
+    if not rows:
+        return
+    lines: dict[str, dict[int, str]] = {}
+    for row in rows:
+        shares = [f"{100 * row[key]:.1f}" for key in ("before", "claimed") if key in row]
+        lines.setdefault(", ".join(str(row[name]) for name in names), {})[row["seeds"]] = " > ".join(shares)
+    several = sorted({row["seeds"] for row in rows})
+    print(f"\n{title:34}", *(f"{f'n = {seeds}':>14}" for seeds in several))
+    for name, cells in lines.items():
+        print(f"{name:34}", *(f"{cells.get(seeds, ''):>14}" for seeds in several), flush=True)
+
+
 def main() -> None:
-    """Simulate and write."""
+    """Simulate, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 6, 8, 10])
-    parser.add_argument("--sections", nargs="+", default=SECTIONS)
+    parser.add_argument("--sets", type=int, default=300, help="simulated comparisons of each cell")
+    parser.add_argument("--sections", nargs="+", default=SECTIONS, choices=SECTIONS)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     record: dict[str, Any] = {}
@@ -408,24 +400,27 @@ def main() -> None:
         record = json.loads(asked.json.read_text())
     record |= {
         "level": LEVEL,
-        "attained": {str(seeds): attained_level(seeds) for seeds in asked.seeds},
-        "seeds_needed": {str(arms): seeds_needed(LEVEL, share=share_of_level(arms)) for arms in range(2, 13)},
         "versions": {"wordorder": __version__, "numpy": np.__version__, "scipy": scipy.__version__},
         "python": platform.python_version(),
     }
     if "level" in asked.sections:
-        record["band"] = band(LEVEL, asked.sets)
-        record["false_claims"] = level_rows(asked.sets, asked.seeds)
+        record["false_claims"] = level_rows(asked.sets)
+        printed("false claims, %", record["false_claims"], ("noise",))
     if "power" in asked.sections:
-        record["power"] = power_rows(max(1, asked.sets // 5), [seeds for seeds in asked.seeds if seeds > 3])
-    if "coverage" in asked.sections:
-        record["coverage"] = coverage_rows(asked.sets)
+        record["power"] = power_rows(asked.sets)
+        printed("right claims, %", record["power"], ("means", "arms"))
+    if "same" in asked.sections:
+        record["same"] = same_rows(asked.sets)
+        printed("the same at the margin, %", record["same"], ("noise", "size"))
     if "lost" in asked.sections:
-        record["lost"] = lost_rows(max(1, 2 * asked.sets // 5), [8, 10, 12])
+        record["lost"] = lost_rows(max(1, asked.sets))
+        print(*record["lost"], sep="\n", flush=True)
+    if "folds" in asked.sections:
+        record["folds"] = fold_rows(asked.sets)
+        printed("false claims over folds, %", record["folds"], ("noise", "arms"))
     if "looks" in asked.sections:
-        record["looks"] = look_rows(10 * asked.sets)
-    if "welch" in asked.sections:
-        record["welch"], record["welch_power"] = welch_rows(asked.sets)
+        record["looks"] = look_rows(asked.sets)
+        print(*record["looks"], sep="\n", flush=True)
     if "texts" in asked.sections:
         record["texts"] = text_rows(asked.sets)
     if asked.json:

@@ -2,8 +2,8 @@ r"""Twenty pairs of arms that are one network under two names, on different seed
 
 At the 5% level one of twenty is expected, and more than three happen by chance once in sixty times. Each pair has an
 encoding and a stretch of seeds of its own; an arm is a small decoder trained on each of its seeds, which decides the
-weights and the batches. All are scored by the perplexity of the same held-out texts. Each pair is judged twice by
-`compare_arms`: as two arms without a common seed, and with the seeds numbered alike, so that they count as paired.
+weights and the batches. All are scored by the perplexity of the same held-out texts. Each pair is judged by
+`compare_arms`.
 
 The texts are drawn from a Markov chain over 12 tokens whose next token depends on the last two.
 
@@ -77,12 +77,12 @@ def trained(encoding: str, seed: int, steps: int, source: Markov, held_out: Tens
         return math.exp(float(model.eval()(held_out)))
 
 
-def results_of(scores: list[list[float]], *, same_seeds: bool) -> dict[str, Any]:
+def results_of(scores: list[list[float]]) -> dict[str, Any]:
     """A results file of two arms."""
     seeds = len(scores[0])
     rows = [
-        {"arm": arm, "seed": seed if same_seeds else seed + first, "perplexity": value, "curve": []}
-        for arm, first, own in zip("ab", (0, seeds), scores, strict=True)
+        {"arm": arm, "seed": seed, "perplexity": value, "curve": []}
+        for arm, own in zip("ab", scores, strict=True)
         for seed, value in enumerate(own)
     ]
     return {
@@ -91,7 +91,7 @@ def results_of(scores: list[list[float]], *, same_seeds: bool) -> dict[str, Any]
         "metric": "perplexity",
         "rows": rows,
         "arms": [{"name": arm} for arm in "ab"],
-        "planned": {"arms": 2, "seeds": list(range(seeds if same_seeds else 2 * seeds)), "runs": len(rows)},
+        "planned": {"arms": 2, "seeds": list(range(seeds)), "runs": len(rows)},
         "recipe": {"compare": {}},
     }
 
@@ -115,13 +115,10 @@ def main() -> None:
             ]
             for arm in range(2)
         ]
-        judged = {
-            way: compare_arms(parse_results(results_of(scores, same_seeds=way == "paired"))).comparisons[0]
-            for way in ("unpaired", "paired")
-        }
-        pairs.append({"encoding": encoding, "perplexity": scores, **{way: e.p for way, e in judged.items()}})
-        print(encoding, [(way, round(entry.p or 0.0, 3), entry.outcome) for way, entry in judged.items()], flush=True)
-    called = {way: sum(pair[way] <= 0.05 for pair in pairs) for way in ("unpaired", "paired")}
+        (entry,) = compare_arms(parse_results(results_of(scores))).comparisons
+        pairs.append({"encoding": encoding, "perplexity": scores, "p": entry.p})
+        print(encoding, round(entry.p or 0.0, 3), entry.outcome, flush=True)
+    called = sum(pair["p"] <= 0.05 for pair in pairs)
     print(f"called different of {asked.pairs}: {called}; {time.perf_counter() - started:.0f} s")
     if asked.json:
         record = {"called_different": called, "pairs": pairs, "seeds": asked.seeds, "steps": asked.steps}

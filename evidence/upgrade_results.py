@@ -2,11 +2,12 @@
 
     python evidence/upgrade_results.py evidence/results      # a folder, or JSON files
 
-No number changes, and other JSON files of a folder stay as they are. What the first files did not name, since there was
-nothing else, is written out. What was never recorded stays out: digests of the batches, the recipe as its author wrote
-it (`written`), medians of a summary, claims about new texts. Keys that nothing reads go: `sha256` (of a file that is
-not here), `merged_from` and the rows' `from` (the one folder that the rows came from), and `pace`, whose baseline is
-the file's `baseline`.
+Differences between arms are tested anew from the rows, by the test that the package has now; claims about new texts,
+whose scores are not in the file, stay. No other number changes, and other JSON files of a folder stay as they are. What
+the first files did not name, since there was nothing else, is written out. What was never recorded stays out: digests
+of the batches, the recipe as its author wrote it (`written`), medians of a summary, claims about new texts. Keys that
+nothing reads go: `sha256` (of a file that is not here), `merged_from` and the rows' `from` (the one folder that the
+rows came from), `pairing`, and `pace`, whose baseline is the file's `baseline`.
 """
 
 import argparse
@@ -14,6 +15,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from wordorder.comparison.results_file import parse_results
+from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS
+from wordorder.comparison.statistics.significance import compare_arms
 
 FIRST_METRIC = {"masked-lm": "perplexity"}
 """Task -> metric that ranked its models in files that name none."""
@@ -45,9 +50,20 @@ def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
         results["rows"] = [{key: value for key, value in row.items() if key != "from"} for row in content["rows"]]
     if content.get("looks"):
         table = content["recipe"]["compare"]
-        options = {"equivalence": table.get("equivalence", 0.01), "pairing": table.get("pairing", "seed")}
-        results["looks"] = [{**options, **look} for look in content["looks"]]
-    return results
+        looks = [{"equivalence": table.get("equivalence", 0.01), **look} for look in content["looks"]]
+        results["looks"] = [{key: value for key, value in look.items() if key != "pairing"} for look in looks]
+    return {**results, **tested(results)} if content.get("comparisons") else results
+
+
+def tested(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tests of the arms' differences, with the file's own claims about new texts."""
+    claims = {
+        (entry["arm"], entry["against"]): {kind: entry[kind] for kind in (NEW_TEXTS, BOTH) if kind in entry}
+        for entry in results["comparisons"]
+    }
+    conclusions = compare_arms(parse_results({**results, "comparisons": [], "significance": {}}))
+    comparisons = [entry.as_json() | claims[entry.arm, entry.against] for entry in conclusions.comparisons]
+    return {"comparisons": comparisons, "significance": conclusions.significance.as_json()}
 
 
 def is_results(content: object) -> bool:

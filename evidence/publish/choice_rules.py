@@ -11,15 +11,14 @@ from statistics import fmean
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.view import probe_panels
-from wordorder.comparison.results_file import Comparison, Results
-from wordorder.comparison.statistics.claims import FEWEST_SEEDS, welch
-from wordorder.comparison.statistics.exact_tests import holm
-from wordorder.comparison.statistics.outcomes import BETTER, TOO_FEW
+from wordorder.comparison.results_file import Results
+from wordorder.comparison.statistics.outcomes import BETTER
+from wordorder.comparison.statistics.seeds import FEWEST_SEEDS, compare_seeds
 from wordorder.comparison.statistics.significance import between, compare_arms
 from wordorder.comparison.statistics.summary import baseline_of
 
 LEVEL = 0.05
-"""Level of the tests, after Holm's correction for all pairs."""
+"""Level of the tests, after the correction for all pairs."""
 NEAR = {"perplexity": 0.1, "share": 0.02}
 """Largest distance from the best of a model that is recommended beside it: a share of a perplexity, or points."""
 HOLDS = 1.2
@@ -79,9 +78,8 @@ def scores_of(results: Results, times: float = 1) -> dict[str, list[float]]:
 def standing_of(results: Results, times: float = 1) -> Standing | None:
     """Compare every model with the best one, on the test split or on longer texts; None with fewer than three seeds.
 
-    A pair that the file's comparison tests has that outcome: of the exact test, or of Welch's where seeds are too few.
-    For all others it is Welch's test, with Holm's correction for all of these pairs, since which model is best was read
-    from the same scores; perplexities by their logarithms.
+    A pair that the file's comparison tests has that outcome. All others are tested by `compare_seeds` with the
+    correction for all pairs, since which model is best was read from the same scores; perplexities by their logarithms.
     """
     quality, scores = quality_of(results), scores_of(results, times)
     if min(map(len, scores.values())) < FEWEST_SEEDS:
@@ -91,23 +89,15 @@ def standing_of(results: Results, times: float = 1) -> Standing | None:
     order = sorted(means, key=lambda name: means[name], reverse=quality.higher_is_better and not perplexity)
     best, pairs = order[0], list(combinations(order, 2))
     tested = compare_arms(results).comparisons if times == 1 else ()
-    outcomes = {pair: outcome_of(between(tested, *pair)) for pair in pairs}
+    outcomes = {pair: entry.outcome for pair in pairs if (entry := between(tested, *pair)) is not None}
     values = {name: [math.log(v) for v in own] if perplexity else own for name, own in scores.items()}
-    tests = {pair: welch(values[pair[0]], values[pair[1]]) for pair in pairs if outcomes[pair] is None}
-    known = {pair: test.p for pair, test in tests.items() if test is not None}
-    corrected = dict(zip(known, holm(list(known.values())), strict=True))
-    sure = {pair for pair in pairs if outcomes[pair] == BETTER or corrected.get(pair, 1.0) < LEVEL}
+    tests = compare_seeds(values, pairs, level=LEVEL, margin=0.0)
+    untold = {pair for pair, test in tests.items() if pair not in outcomes and test.p_adjusted <= LEVEL}
+    sure = untold | {pair for pair, outcome in outcomes.items() if outcome == BETTER}
     significant = {name: (best, name) in sure for name in order[1:]}
     above = frozenset(name for name, other in sure if other == control_of(results))
     ordered = {name: means[name] for name in order}
     return Standing(best=best, means=ordered, significant=significant, above_control=above, perplexity=perplexity)
-
-
-def outcome_of(pair: Comparison | None) -> str | None:
-    """Return the outcome of a pair's exact test, or of Welch's where seeds are too few; None without either."""
-    if pair is None or pair.outcome != TOO_FEW:
-        return pair and pair.outcome
-    return pair.retrained and pair.retrained.outcome
 
 
 def control_of(results: Results) -> str:

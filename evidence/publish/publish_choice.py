@@ -40,6 +40,12 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("a decoder, next letter", "decision/causal_letters_64", 1, TUNED),
     ("the same, reading longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
     ("a classifier of questions (TREC)", "decision/questions_64", 1, TUNED),
+    (
+        "the same, untuned, equal parameters",
+        "compare-classification",
+        1,
+        "comparisons.md#questions-whose-words-are-shuffled",
+    ),
     ("a classifier of the word four before the last, longer texts", "decision/n_back_64", 1, TUNED),
     ("summed word embeddings, where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
     ("a decoder that closes brackets of earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
@@ -51,7 +57,6 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
 WITHOUT: dict[str, tuple[str, str]] = {
     "decision/even_pairs_64": ("Even pairs, longer texts", "comparisons.md"),
     "decision/reverse_64": ("A decoder that writes longer strings backwards", "comparisons.md"),
-    "compare-classification": ("TREC's questions, equal parameters", "comparisons.md"),
     "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
     "compare-memory": ("At equal FLOPs, 128 letters at once (`none`) or 64 beside a memory of 64", "memory.md"),
     "memory-wikitext": ("Memory, words", "language-models.md"),

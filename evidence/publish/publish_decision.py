@@ -47,10 +47,13 @@ def ranks(found: DecisionTable) -> str:
             if score.arm != best:
                 pair = probability_of(group, best, score.arm)
                 words = f"{pair.probability.value:.2f}" + "*" * is_claimed(pair.p_on_these)
-            rows[score.arm] += [in_words(score.mean_rank.value, score.mean_rank.over_seeds, 1), words]
-    (tasks,) = {tuple(group.tasks) for group in found.groups}
-    runs, titles = sum(cell.runs for cell in found.cells), ", ".join(TITLES[name] for name in tasks)
-    return f"{markdown_rows(heads, list(rows.values()))}\n\n{runs} trainings. Tasks: {titles}."
+            interval = score.mean_rank.over_tasks or score.mean_rank.over_seeds
+            rows[score.arm] += [in_words(score.mean_rank.value, interval, 1), words]
+    titles = [f"{', '.join(TITLES[name] for name in group.tasks)} (width {group.value})" for group in found.groups]
+    runs = sum(
+        cell.runs for cell in found.cells if any(cell.group == g.value and cell.task in g.tasks for g in found.groups)
+    )
+    return f"{markdown_rows(heads, list(rows.values()))}\n\n{runs} trainings. Tasks: {'; '.join(titles)}."
 
 
 def cells(found: DecisionTable) -> str:
@@ -63,7 +66,7 @@ def cells_of(found: DecisionTable, group: Group) -> str:
     (runs,) = {cell.runs for cell in found.cells if cell.group == group.value}
     (_, *columns), rows = cell_rows(found, group)
     heads = [f"Width {group.value}, {runs} seeds"]
-    for task, column in zip(group.tasks, columns, strict=True):
+    for task, column in zip(group.all_tasks, columns, strict=True):
         heads.append(column.replace(task, TITLES[task], 1))
     rows = [[cell.replace(f" n {runs}", "").replace(" ↓", "↓").replace(" *", "*") for cell in row] for row in rows]
     return markdown_rows(heads, rows)

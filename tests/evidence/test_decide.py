@@ -383,7 +383,7 @@ def test_what_can_be_claimed_is_marked(write):
     assert "| none | 3.0 [3.0, 3.0] | – |" in text  # one task says nothing of others
     assert "1.00 [1.00, 1.00] |" in text  # nor do three runs of each tell three models apart
     one, other = {"none": 60.0, "rope": 10.0, "tupe-r": 10.5}, {"none": 60.0, "rope": 10.5, "tupe-r": 10.0}
-    finals = [SCORES, one, other, one, other, one]
+    finals = [SCORES, one, other, one, other, one, other, one]
     table = make_decision_table(write(*(results(f"task-{n}", scores) for n, scores in enumerate(finals))))
     best, second, _ = (score.arm for score in table.groups[0].arms)
     lines = markdown_decision_table(table).splitlines()

@@ -228,24 +228,23 @@ class Claim(Tested):
     unit: str | None = None
     """Unit of the texts that were tested over: "document", "example" or "segment"; None: over seeds alone."""
     units: int | None = None
-    margin: Number | None = None
-    """Difference up to which two arms are called the same; with the next two, of Welch's test alone."""
-    p_same: Number | None = None
-    """p-value of the two one-sided tests, corrected for their number."""
-    same: bool | None = None
 
 
 class Comparison(Tested):
-    """The exact test of two arms, with other claims about them."""
+    """The test of two arms over their seeds or folds, with other claims about them."""
 
     arm: str
     against: str
-    paired: bool = False
     scale: str = "difference"
     n: int | None = None
-    effect: Number | None = None
-    retrained: Claim | None = None
-    """Retrained, on these texts, under the assumption that seeds are roughly normal."""
+    """Number of runs of the arm that has fewer, or of the folds that both have."""
+    test: str | None = None
+    margin: Number | None = None
+    """Difference up to which two arms are called the same."""
+    p_same: Number | None = None
+    """p-value of a difference of the margin or more, corrected for the number of pairs."""
+    why: str | None = None
+    """Why the difference is not significant, where that is not for the runs of these two arms."""
     new_texts: Claim | None = None
     """These trained models, on new texts."""
     retrained_new_texts: Claim | None = None
@@ -258,7 +257,6 @@ class Significance(Saved):
     test: str | None = None
     correction: str | None = None
     family: str | None = None
-    effect: str | None = None
     level: Number | None = None
     seeds: int | None = None
     seeds_needed: int | None = None
@@ -291,7 +289,6 @@ class Look(Saved):
     baseline: str | None
     confidence: Number
     equivalence: Number
-    pairing: str
     metric: str
     statistic: str
 
@@ -390,7 +387,6 @@ class CompareTable(Saved):
     baseline: str | None = None
     confidence: Number | None = None
     equivalence: Annotated[float, Gt(0), Lt(1)] | None = None
-    pairing: str = "seed"
     workers: int = 1
     arms: Several[Table] = ()
 

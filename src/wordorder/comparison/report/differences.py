@@ -15,7 +15,15 @@ from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import MISSING, listed
 from wordorder.comparison.results_file import Claim, Comparison, Results
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, SEGMENT
-from wordorder.comparison.statistics.outcomes import BETTER, IDENTICAL, NO_CLAIM, NOT_DISTINGUISHABLE, TOO_FEW, WORSE
+from wordorder.comparison.statistics.outcomes import (
+    BETTER,
+    IDENTICAL,
+    NO_CLAIM,
+    NOT_DISTINGUISHABLE,
+    NOT_TESTED,
+    SAME,
+    WORSE,
+)
 from wordorder.comparison.statistics.significance import between
 from wordorder.comparison.statistics.summary import baseline_of
 from wordorder.tasks.metrics import LARGEST_LOSS
@@ -24,7 +32,7 @@ _WORDS = {
     BETTER: "significantly better",
     WORSE: "significantly worse",
     NOT_DISTINGUISHABLE: "not significant",
-    TOO_FEW: "not tested: too few seeds",
+    NOT_TESTED: "not tested: too few seeds",
 }
 """Outcome as results.json has it -> words for a reader, where they differ."""
 
@@ -94,7 +102,11 @@ def _first_digit(value: float) -> int:
 
 def outcome_in_words(entry: Comparison) -> str:
     """Return the outcome of a comparison in words: "not significant", "not significant: t5 lost 1 of 8 runs"."""
-    return f"not significant: {entry.lost}" if entry.lost else _WORDS.get(entry.outcome, entry.outcome)
+    if entry.lost:
+        return f"not significant: {entry.lost}"
+    if entry.outcome == SAME:
+        return f"the same within {margin_in_words(entry)}"
+    return _WORDS.get(entry.outcome, entry.outcome)
 
 
 def references(results: Results) -> list[str]:
@@ -127,7 +139,7 @@ def in_parts(entry: Comparison, unit: Unit) -> tuple[str, str]:
         return outcome_in_words(entry), ""
     around = "" if entry.low is None or entry.high is None else unit.interval(entry.low, entry.high)
     p = p_in_words(entry)
-    if outcome == TOO_FEW:  # where no p could be small enough, it says nothing
+    if outcome == NOT_TESTED:
         tested = ""
     elif outcome in (BETTER, WORSE):
         tested = p
@@ -140,30 +152,6 @@ def in_one(parts: tuple[str, str]) -> str:
     """Join the two halves of a comparison: "−11.3% [−15.6%, −7.7%], p = 0.03", or "−11.3%, p = 0.03"."""
     difference, rest = parts
     return f"{difference}{'' if not rest else ' ' if rest.startswith('[') else ', '}{rest}"
-
-
-def for_table(entry: Comparison, unit: Unit) -> tuple[str, str]:
-    """Return `in_parts`, by Welch's test where seeds are too few for an exact one, and equivalence where shown."""
-    difference, rest = in_parts(by_welch(entry), unit)
-    if (claim := equivalence(entry)) is not None:
-        rest += f", the same within {margin_in_words(claim, ratio=entry.scale == 'log')}"
-    return difference, rest
-
-
-def equivalence(entry: Comparison) -> Claim | None:
-    """Return Welch's claim where it shows that two models without a significant difference are the same."""
-    claim = entry.retrained
-    found = claim is not None and claim.same and by_welch(entry).outcome == NOT_DISTINGUISHABLE
-    return claim if found else None
-
-
-def by_welch(entry: Comparison) -> Comparison:
-    """Return a comparison with the numbers of Welch's test where seeds are too few for an exact one."""
-    claim = entry.retrained
-    if entry.outcome != TOO_FEW or claim is None:
-        return entry
-    fields = ("difference", "low", "high", "p", "p_adjusted", "outcome", "lost")
-    return entry.having(**{name: getattr(claim, name) for name in fields})
 
 
 def difference_title(results: Results) -> str:
@@ -180,12 +168,9 @@ def meaning(results: Results) -> str:
     means = ", of geometric means over the runs" if unit_of(results).percent and results.statistic == "mean" else ""
     side = "above" if quality.higher_is_better else "below"
     shown = f"Difference: in {quality.name} from the baseline{means}; {side} zero is better. "
-    shown += f"[...]: its {level:g}% interval."
-    if all(entry.outcome == TOO_FEW and entry.retrained is None for entry in results.comparisons):
-        return f"{shown} Too few seeds to test it; the interval assumes roughly normal seeds."
-    welch = [entry for entry in results.comparisons if by_welch(entry) is not entry]
-    where = " where seeds are too few for the exact test" if len(welch) < len(results.comparisons) else ""
-    return f"{shown} p by Welch's test, which assumes roughly normal seeds{where}." if welch else shown
+    shown += f"[...]: its {level:g}% interval, for all differences together."
+    untested = all(entry.test is None for entry in results.comparisons)
+    return f"Difference: in {quality.name} from the baseline{means}; {side} zero is better." if untested else shown
 
 
 def nats(value: float | None, places: int = 3) -> str:
@@ -230,10 +215,10 @@ def in_percent(value: float) -> str:
     return f"{value:,.{places}f}%".replace("-", "\u2212")
 
 
-def margin_in_words(claim: Claim, *, ratio: bool) -> str:
+def margin_in_words(entry: Comparison) -> str:
     """Return the margin of equivalence: "1%" of a perplexity, "0.01" of an accuracy."""
-    margin = claim.margin or 0.0
-    return f"{100 * math.expm1(margin):.3g}%" if ratio else f"{margin:.3g}"
+    margin = entry.margin or 0.0
+    return f"{100 * math.expm1(margin):.3g}%" if entry.scale == "log" else f"{margin:.3g}"
 
 
 def on_texts_in_words(

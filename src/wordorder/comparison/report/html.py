@@ -249,16 +249,12 @@ def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
 
 def _tests(results: Results) -> list[tuple[str, str]]:
     significance, of = results.significance, f"{repeats(results)[0]}s"
-    paired = {entry.paired for entry in results.comparisons}
-    pairing = f"paired by {of[:-1]}: the same batches, masks and initial weights" if paired == {True} else "not paired"
     facts = [
         ("Test", significance.test),
-        ("Pairing", "mixed" if len(paired) > 1 else pairing),
         ("Correction", significance.correction),
-        ("Effect size", significance.effect),
         ("Level", significance.level),
         (of.capitalize(), significance.seeds),
-        (f"{of} needed for the exact test".capitalize(), significance.seeds_needed),
+        (f"{of} needed for a test".capitalize(), significance.seeds_needed),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
@@ -279,12 +275,11 @@ def difference_matrix(results: Results) -> dict[str, object] | None:
 def _cell_of(entry: Comparison | None, unit: differences.Unit) -> dict[str, str] | None:
     if entry is None:
         return None
-    told = differences.by_welch(entry)
     return {
-        "kind": told.outcome.replace(" ", "-"),
-        "sign": SIGNS.get(told.outcome, ""),
-        "number": "" if told.outcome == IDENTICAL else differences.in_parts(told, unit)[0],
-        "words": differences.in_short(told, unit),
+        "kind": entry.outcome.replace(" ", "-"),
+        "sign": SIGNS.get(entry.outcome, ""),
+        "number": "" if entry.outcome == IDENTICAL else differences.in_parts(entry, unit)[0],
+        "words": differences.in_short(entry, unit),
     }
 
 

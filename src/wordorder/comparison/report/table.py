@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, quality_of
-from wordorder.comparison.report.differences import against, by_welch, for_table, in_one, unit_of
+from wordorder.comparison.report.differences import against, in_parts, in_short, unit_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, time_in_words, with_spread
 from wordorder.comparison.report.verdict import ranked, verdict
@@ -130,7 +130,7 @@ def _outcome(results: Results) -> Column:
     def text(_: Summary, arm: ArmResult) -> str:
         if arm.name == baseline:
             return "baseline"
-        return in_one(for_table(found[arm.name], unit)) if arm.name in found else MISSING
+        return in_short(found[arm.name], unit) if arm.name in found else MISSING
 
     def value(_: Summary, arm: ArmResult) -> float | None:
         if arm.name == baseline:
@@ -300,7 +300,7 @@ def render_table(results: Results, console: Console) -> None:
             text = "".join(segment.text for segment in line).rstrip()
             console.print(text, markup=False, highlight=False, soft_wrap=True)
     told = any(column.key == OUTCOME for column in shown)
-    if told and any(by_welch(entry).outcome in (BETTER, WORSE) for entry in found.values()):
+    if told and any(entry.outcome in (BETTER, WORSE) for entry in found.values()):
         console.print("* significant")
     for paragraph in judged.headline:
         console.print(escape(printable(paragraph)), highlight=False, soft_wrap=not console.is_terminal)
@@ -318,8 +318,8 @@ def _terminal_table(results: Results, shown: Sequence[Column], best: str | None,
     for entry, arm in lines(results):
         cells = {column.key: column.text(entry, arm) for column in shown}
         if entry.arm in found and OUTCOME in cells:  # the interval and p are in table.md and in the report
-            marked = by_welch(found[entry.arm]).outcome in (BETTER, WORSE)
-            cells[OUTCOME] = for_table(found[entry.arm], unit)[0] + ("*" if marked else " ")
+            marked = found[entry.arm].outcome in (BETTER, WORSE)
+            cells[OUTCOME] = in_parts(found[entry.arm], unit)[0] + ("*" if marked else " ")
         style = "bold" if entry.arm == best else ""
         table.add_row(escape(printable(entry.arm)), *(escape(printable(text)) for text in cells.values()), style=style)
     return table

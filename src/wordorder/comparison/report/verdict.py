@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from wordorder.comparison.quality import is_marked_optimistic, quality_of
 from wordorder.comparison.report.differences import (
     Unit,
-    by_welch,
-    equivalence,
     in_parts,
     in_percent,
     margin_in_words,
@@ -18,9 +16,8 @@ from wordorder.comparison.report.differences import (
     unit_of,
 )
 from wordorder.comparison.report.numbers import listed, significant, with_spread
-from wordorder.comparison.results_file import Claim, Comparison, Results, Summary
+from wordorder.comparison.results_file import Comparison, Results, Summary
 from wordorder.comparison.statistics import summary
-from wordorder.comparison.statistics.claims import FEWEST_SEEDS
 from wordorder.comparison.statistics.curves import mean_end
 from wordorder.comparison.statistics.looks import looks_in_words
 from wordorder.comparison.statistics.outcomes import (
@@ -28,7 +25,8 @@ from wordorder.comparison.statistics.outcomes import (
     IDENTICAL,
     NO_CLAIM,
     NOT_DISTINGUISHABLE,
-    TOO_FEW,
+    NOT_TESTED,
+    SAME,
     WORSE,
     claimed_outcome,
 )
@@ -62,8 +60,8 @@ class Verdict:
     """Results of the tests on new texts, a sentence for each kind that the data allow."""
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Models over which no advantage of the best is significant, by Welch's test where seeds are too few for an exact
-    one: not significant, identical, not tested, too few seeds, or more runs lost."""
+    """Models over which no advantage of the best is significant: the same, not significant, identical, not tested, or
+    with fewer runs lost."""
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -111,10 +109,7 @@ class _Judged:
     best: Summary
     others: Sequence[Summary]
     found: Mapping[str, Comparison]
-    """Other model -> the comparison of the best one with it, by Welch's test where seeds are too few for an exact one;
-    a pair that was not tested is not there."""
-    exact: Mapping[str, Comparison]
-    """The same by the exact test."""
+    """Other model -> the comparison of the best one with it; a pair outside of the family is not there."""
     measure: _Measure
     of: str
     """Unit of the spread: "seed" or "fold"."""
@@ -123,24 +118,11 @@ class _Judged:
     def outcome(self, entry: Summary) -> str | None:
         """Return the outcome of the best model's test against another; None where there was none."""
         found = self.found.get(entry.arm)
-        known = (BETTER, WORSE, IDENTICAL, TOO_FEW, NO_CLAIM)
+        known = (BETTER, WORSE, SAME, IDENTICAL, NOT_TESTED, NO_CLAIM)
         return None if found is None else found.outcome if found.outcome in known else NOT_DISTINGUISHABLE
 
     def having(self, outcome: str | None) -> list[Summary]:
         return [entry for entry in self.others if self.outcome(entry) == outcome]
-
-    def welch(self, entry: Summary) -> Claim | None:
-        """Return Welch's test against another model where it stands in for the exact one."""
-        exact = self.exact.get(entry.arm)
-        return None if exact is None or self.found[entry.arm] is exact else exact.retrained
-
-    def same(self, entry: Summary) -> Claim | None:
-        """Return the claim that another model is the same within the margin; None where that was not shown."""
-        return equivalence(self.exact[entry.arm]) if entry.arm in self.exact else None
-
-    def by_welch(self) -> bool:
-        """Tell whether Welch's test stands in for an exact one."""
-        return any(self.welch(entry) is not None for entry in self.others)
 
 
 def ranked(results: Results) -> list[Summary]:
@@ -168,28 +150,22 @@ def verdict(results: Results) -> Verdict:
     if not others:
         return Verdict(sentence=f"{lost}{name}: {measure.name} {measure.text(best)}.", status=unfinished, best=name)
     conclusions = tests_of(results)
-    exact = {
-        entry.arm: found for entry in others if (found := between(conclusions.comparisons, name, entry.arm)) is not None
+    tested = {
+        entry.arm: pair for entry in others if (pair := between(conclusions.comparisons, name, entry.arm)) is not None
     }
     judged = _Judged(
         best=best,
         others=others,
-        found={arm: by_welch(found) for arm, found in exact.items()},
-        exact=exact,
+        found=tested,
         measure=measure,
         of=summary.repeats(results)[0],
-        seeds=max((found.n or 0 for found in exact.values()), default=0),
+        seeds=max((pair.n or 0 for pair in tested.values()), default=0),
     )
     waiting = waiting_runs(results) > 0
     flattered = claimed_outcome(name, others[0].arm, 1.0, lost_runs(results))[0] == NO_CLAIM
-    several = len(conclusions.comparisons) > 1
-    holm = " with Holm's correction" if several else ""
     evidence = (
         _numbers(judged, unit_of(results.having(comparisons=conclusions.comparisons))),
         tests_in_words(results, conclusions.comparisons, conclusions.significance),
-        f"Welch's test{holm} is about training again on these texts and assumes roughly normal {judged.of}s."
-        if judged.by_welch() or any(judged.same(entry) for entry in others)
-        else "",
         looks_in_words(results),
         _against_the_baseline(conclusions.comparisons, name),
         _description(judged),
@@ -200,7 +176,9 @@ def verdict(results: Results) -> Verdict:
         status=" ".join(part for part in (status, unfinished) if part),
         caveat=" ".join(part for part in (unequal_sizes(results, name), still_improving(results, entries)) if part),
         evidence=" ".join(part for part in evidence if part),
-        claims=on_texts_in_words(name, exact, measure.confidence, measure.direction, corrected=several),
+        claims=on_texts_in_words(
+            name, tested, measure.confidence, measure.direction, corrected=len(conclusions.comparisons) > 1
+        ),
         best=name,
         ties=tuple(entry.arm for entry in others if judged.outcome(entry) != BETTER),
     )
@@ -233,7 +211,7 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered
     ]
     outcome = judged.outcome(runner_up)
     clear = not flattered and _apart(measure, best, runner_up)
-    leads = not ahead and (outcome == BETTER or (outcome == TOO_FEW and clear))
+    leads = not ahead and (outcome == BETTER or (outcome == NOT_TESTED and clear))
     if leads and measure.value(best) != measure.value(runner_up):
         median = "median " * (measure.statistic == "median")
         return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."
@@ -264,11 +242,11 @@ def _gap(judged: _Judged, entry: Summary) -> str:
     if outcome == IDENTICAL:
         return f"identical to {entry.arm} on every common {judged.of}"
     if outcome == WORSE:
-        return f"yet {score} is significantly better {judged.of} by {judged.of}"
-    if measure.value(entry) != measure.value(judged.best) and outcome in (NOT_DISTINGUISHABLE, NO_CLAIM):
+        return f"yet {score} is significantly better in the test"
+    if measure.value(entry) != measure.value(judged.best) and outcome in (NOT_DISTINGUISHABLE, SAME, NO_CLAIM):
         lost = f", which counts lost runs: {found.lost}" if found is not None and found.lost else ""
         return f"not significantly {measure.side} {score}{lost}"
-    untested = " (not tested)" if outcome is None and judged.exact else ""
+    untested = " (not tested)" if outcome is None and judged.found else ""
     here, there = measure.value(judged.best) or 0.0, measure.value(entry) or 0.0
     if here == there:
         return f"the same as {entry.arm}{untested}"
@@ -278,49 +256,34 @@ def _gap(judged: _Judged, entry: Summary) -> str:
 
 
 def _status(judged: _Judged, conclusions: Conclusions) -> str:
-    seeds, needed = judged.seeds, conclusions.significance.seeds_needed
-    of, s = judged.of, "s" * (judged.seeds != 1)
-    more = f"the exact test needs {needed}"
-    if of == "seed":
-        more += f": --seeds {needed}"
-    if judged.having(TOO_FEW) and all(judged.outcome(entry) in (TOO_FEW, IDENTICAL, None) for entry in judged.others):
-        if seeds < FEWEST_SEEDS and of == "seed" and judged.measure.statistic == "mean":
-            more = f"a test needs {FEWEST_SEEDS}, {more}"
-        return f"Pilot: {seeds} {of}{s}; {more}."
+    of, s, needed = judged.of, "s" * (judged.seeds != 1), conclusions.significance.seeds_needed
+    if judged.having(NOT_TESTED) and all(
+        judged.outcome(entry) in (NOT_TESTED, IDENTICAL, None) for entry in judged.others
+    ):
+        return f"Pilot: {judged.seeds} {of}{s}; a test needs {needed}{f': --seeds {needed}' if of == 'seed' else ''}."
     parts: list[str] = []
-    methods: list[str] = []
-    if judged.by_welch():
-        methods.append("Welch's test, Holm" if len(conclusions.comparisons) > 1 else "Welch's test")
-    if any(found.outcome not in (TOO_FEW, IDENTICAL) for found in judged.exact.values()):
-        said = conclusions.significance
-        correction = (said.correction or "").removesuffix("'s method")
-        short = (str(said.test).split(" of ")[0], correction)
-        methods.append(", ".join(part for part in short if part and "none" not in part))
-    how = f" ({'; '.join(methods)})" if methods else ""
+    how = f" ({conclusions.significance.test})"
     if better := judged.having(BETTER):
         parts.append(f"Significant{how}: better than {_names(better)}.")
         how = ""
     if worse := judged.having(WORSE):
         parts.append(f"{_names(worse)} {'is' if len(worse) == 1 else 'are'} significantly better{how}.")
         how = ""
-    level = judged.having(NOT_DISTINGUISHABLE)
-    same = [entry for entry in level if judged.same(entry)]
-    if level := [entry for entry in level if entry not in same]:
+    if level := judged.having(NOT_DISTINGUISHABLE):
         parts.append(f"Not significant{how} against {_names(level)}.")
         how = ""
-    if same and (claim := judged.same(same[0])) is not None:
-        margin = margin_in_words(claim, ratio=judged.measure.quality.key == "perplexity")
-        parts.append(f"The same within {margin}{how if judged.by_welch() else ' (Welch)'}: {_names(same)}.")
+        reasons = dict.fromkeys(why for entry in level if (why := judged.found[entry.arm].why))
+        parts += [f"{why[:1].upper()}{why[1:]}." for why in reasons]
+    if same := judged.having(SAME):
+        parts.append(f"The same within {margin_in_words(judged.found[same[0].arm])}{how}: {_names(same)}.")
     for entry in judged.having(NO_CLAIM):
         parts.append(f"Not significant against {entry.arm}: {judged.found[entry.arm].lost}.")
     if identical := judged.having(IDENTICAL):
         parts.append(f"Identical on every common {of}: {_names(identical)}.")
-    if few := judged.having(TOO_FEW):
+    if few := judged.having(NOT_TESTED):
         parts.append(f"Too few {of}s against {_names(few)}.")
     if untested := judged.having(None):
         parts.append(f"Not tested against {_names(untested)}.")
-    if judged.by_welch() and seeds < (needed or 0):
-        parts.append(f"{seeds} {of}{s}; {more}.")
     return " ".join(parts)
 
 
@@ -362,7 +325,7 @@ def _numbers(judged: _Judged, unit: Unit) -> str:
     p = [
         f"{entry.arm} {p_in_words(judged.found[entry.arm]).removeprefix('p ').removeprefix('= ')}"
         for entry in judged.others[1:]
-        if judged.outcome(entry) not in (None, TOO_FEW, IDENTICAL) and p_in_words(judged.found[entry.arm])
+        if judged.outcome(entry) not in (None, NOT_TESTED, IDENTICAL) and p_in_words(judged.found[entry.arm])
     ]
     return f"{shown}.{f' p against the others: {listed(p)}.' if p else ''}"
 
@@ -373,9 +336,9 @@ def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
     if len(comparisons) < 2 or len(baselines) > 1 or best in baselines:
         return ""
     found: dict[str, list[str]] = {}
-    for entry in map(by_welch, comparisons):
+    for entry in comparisons:
         found.setdefault(outcome_in_words(entry), []).append(entry.arm)
-    if all(by_welch(entry).outcome == TOO_FEW for entry in comparisons):
+    if all(entry.outcome == NOT_TESTED for entry in comparisons):
         return ""
     each = "; ".join(f"{outcome}: {listed(arms)}" for outcome, arms in found.items())
     return f"Against the baseline {baselines.pop()}: {each}. Other pairs were not tested."
@@ -383,8 +346,8 @@ def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
 
 def _description(judged: _Judged) -> str:
     best, measure, of = judged.best, judged.measure, judged.of
-    too_few = judged.having(TOO_FEW)
-    if not too_few:
+    untested = judged.having(NOT_TESTED)
+    if not untested:
         return ""
     fewest = min(entry.columns[measure.quality.key].n for entry in [best, *judged.others])
     if fewest < summary.SEEDS_FOR_A_SPREAD:
@@ -394,11 +357,11 @@ def _description(judged: _Judged) -> str:
         )
     ends = {
         entry.arm: summary.spread(entry.columns[measure.quality.key], measure.statistic) or (0.0, 0.0)
-        for entry in [best, *too_few]
+        for entry in [best, *untested]
     }
     low, high = ends[best.arm]
-    near = [entry for entry in too_few if low <= ends[entry.arm][1] and ends[entry.arm][0] <= high]
-    apart = [entry for entry in too_few if entry not in near]
+    near = [entry for entry in untested if low <= ends[entry.arm][1] and ends[entry.arm][0] <= high]
+    apart = [entry for entry in untested if entry not in near]
     ranges = "mean ± 1 standard deviation" if measure.statistic == "mean" else f"lowest to highest {of}"
     said = [
         *([f"{best.arm} overlaps with {_names(near)}"] if near else []),
@@ -419,7 +382,7 @@ def _unfinished(results: Results) -> str:
     if not lost:
         return f"{finished}."
     of_arms = listed([f"{arm} ({count})" for arm, count in lost.items()])
-    untested = " and no test" * bool(results.planned.folds)  # exact tests of seeds rank them last
+    untested = " and no test" * bool(results.planned.folds)  # tests over seeds count them as the worst
     return f"{finished}. Failed, and so in no mean{untested}: {of_arms}."
 
 

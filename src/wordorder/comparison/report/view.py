@@ -67,8 +67,8 @@ def _differences(results: Results) -> dict[str, object]:
 
 
 def by_effect(results: Results, reference: str) -> list[Comparison]:
-    """Return the comparisons with one model, the best first, by Welch's test where the exact one has too few seeds."""
-    entries = [differences.by_welch(entry) for entry in differences.against(results, reference).values()]
+    """Return the comparisons with one model, the best first."""
+    entries = differences.against(results, reference).values()
     return sorted(entries, key=lambda entry: -math.inf if entry.difference is None else entry.difference, reverse=True)
 
 

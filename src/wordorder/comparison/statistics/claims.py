@@ -1,10 +1,7 @@
-"""Three kinds of claims about two arms: retrained, on new texts, and both together.
+"""Two kinds of claims about two arms beside that of `seeds`: on new texts, and retrained and on new texts.
 
 docs/statistics.md says what each assumes. Each kind is a family of its own, corrected by Holm's method.
 
-- `welch`: training again on these texts, from three seeds on, if the scores of an arm's seeds are roughly normal (Welch
-  1947, "The generalization of Student's problem when several different population variances are involved"). Arms are
-  taken as independent: where scores of one seed go together it is cautious.
 - `on_new_texts`: the trained models as they are, from one seed on.
 - `retrained_on_new_texts`: seeds and texts as two samples.
 """
@@ -14,22 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, variance
 
 import numpy as np
-import numpy.typing as npt
 
 from wordorder.comparison.results_file import Claim
-from wordorder.comparison.statistics.exact_tests import holm, scipy_stats
 from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE, LostRuns, claimed_outcome
+from wordorder.comparison.statistics.seeds import FEWEST_SEEDS, Floats, Pair, holm, special
 from wordorder.comparison.statistics.summary import Scale
 from wordorder.errors import RunFailed
 from wordorder.training.runs.unit_scores import UnitScores
 
-RETRAINED, NEW_TEXTS, BOTH = "retrained", "new_texts", "retrained_new_texts"
+NEW_TEXTS, BOTH = "new_texts", "retrained_new_texts"
 """Keys of the kinds of claims in an entry of `comparisons`."""
-FEWEST_SEEDS = 3
-"""Seeds of each arm below which no spread is estimated."""
 FEWEST_DOCUMENTS = 20
 """Documents below which texts are tested segment by segment, though neighbouring segments go together."""
 DOCUMENT, EXAMPLE, SEGMENT = "document", "example", "segment"
@@ -40,8 +33,6 @@ _SEED = 0
 _ROUNDING = 1e-12
 _EPSILON = 1e-12
 
-Floats = npt.NDArray[np.float64]
-Pair = tuple[str, str]
 Kept = Mapping[str, Mapping[int, UnitScores]]
 """Arm -> seed -> the scores of its units."""
 
@@ -166,7 +157,7 @@ class Estimate:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the interval of the differences that the test does not reject."""
-        half = float(scipy_stats().t.ppf((1 + confidence) / 2, self.degrees)) * self.error
+        half = float(special().stdtrit(self.degrees, (1 + confidence) / 2)) * self.error
         return self.difference - half, self.difference + half
 
     def tested(self, confidence: float) -> TextTest:
@@ -174,61 +165,8 @@ class Estimate:
         low, high = self.interval(confidence)
         return TextTest(difference=self.difference, low=low, high=high, p=self.p)
 
-    def p_same(self, margin: float) -> float:
-        """Return the p-value of a difference as large as the margin or larger, by two one-sided tests.
-
-        Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power approach": both that the
-        difference is at most -margin and that it is at least margin must be rejected.
-        """
-        return max(self._tail(margin - self.difference), self._tail(margin + self.difference))
-
     def _tail(self, distance: float) -> float:
-        return float(scipy_stats().t.sf(distance / self.error, self.degrees))
-
-
-def welch(one: Sequence[float], other: Sequence[float]) -> Estimate | None:
-    """Return the difference of the means of two arms' seeds.
-
-    None where an arm has fewer than `FEWEST_SEEDS`, or where no seed of either differs from the others but for
-    rounding: then nothing says how much they might.
-    """
-    if min(len(one), len(other)) < FEWEST_SEEDS:
-        return None
-    difference = fmean(one) - fmean(other)
-    parts = [(variance(own) / len(own), len(own) - 1) for own in (one, other)]
-    whole = sum(part for part, _ in parts)
-    error = math.sqrt(whole)
-    if error <= _ROUNDING * max(map(abs, (*one, *other))):
-        return None
-    degrees = whole**2 / sum(part**2 / own for part, own in parts)  # Satterthwaite 1946
-    return Estimate(difference=difference, error=error, degrees=degrees)
-
-
-def retrained(
-    scores: Mapping[str, Mapping[int | str, float]], pairs: Sequence[Pair], scale: Scale, lost: LostRuns
-) -> dict[Pair, Claim]:
-    """Test differences and equivalence by Welch's test.
-
-    Args:
-        scores: arm -> seed -> score on the scale.
-        pairs: the arms that are compared, (arm, against).
-    """
-    found = {pair: welch(*(list(scores[arm].values()) for arm in pair)) for pair in pairs}
-    known = {pair: estimate for pair, estimate in found.items() if estimate is not None}
-    same = dict(zip(known, holm([one.p_same(scale.margin) for one in known.values()]), strict=True))
-    about = {
-        pair: {
-            "method": "Welch's test",
-            "measure": scale.measure,
-            "seeds": min(len(scores[arm]) for arm in pair),
-            "margin": scale.margin,
-            "p_same": p,
-            "same": p <= scale.level + _EPSILON and lost.get(pair[0]) == lost.get(pair[1]),
-        }
-        for pair, p in same.items()
-    }
-    tested = {pair: estimate.tested(scale.confidence) for pair, estimate in known.items()}
-    return _corrected(tested, about, scale, lost)
+        return float(special().stdtr(self.degrees, -distance / self.error))
 
 
 def on_texts(

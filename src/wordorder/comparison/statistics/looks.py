@@ -62,7 +62,6 @@ def _now(results: Results, date: str) -> Look:
         baseline=results.compare.baseline or None,
         confidence=confidence_of(results),
         equivalence=scale_of(results).equivalence,
-        pairing=results.compare.pairing,
         metric=quality_of(results).key,
         statistic=results.statistic,
     )

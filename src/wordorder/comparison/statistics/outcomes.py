@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW, NO_CLAIM = (
+BETTER, WORSE, SAME, NOT_DISTINGUISHABLE, IDENTICAL, NOT_TESTED, NO_CLAIM = (
     "better",
     "worse",
+    "same",
     "not distinguishable",
     "identical",
-    "too few",
+    "not tested",
     "no claim",
 )
 REVERSED = {BETTER: WORSE, WORSE: BETTER}

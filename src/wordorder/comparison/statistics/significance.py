@@ -1,38 +1,41 @@
 """Test which differences between arms are larger than their seeds explain by chance.
 
-Arms that were trained with one seed share the order of the batches, the masks and the initial weights that they have in
-common, so they are compared pair by pair. docs/statistics.md says what is tested, why, and what few seeds cannot show.
+docs/statistics.md says what is tested, why, and what few seeds cannot show.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean
 
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.results_file import Claim, Comparison, Results, Row, Significance
-from wordorder.comparison.statistics import exact_tests, outcomes
-from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, RETRAINED, Kept, on_texts, retrained
-from wordorder.comparison.statistics.intervals import (
-    Size,
-    paired_mean,
-    paired_median,
-    partly_paired,
-    unpaired_mean,
-    unpaired_median,
+from wordorder.comparison.statistics import outcomes
+from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, Kept, on_texts
+from wordorder.comparison.statistics.outcomes import (
+    IDENTICAL,
+    NOT_DISTINGUISHABLE,
+    NOT_TESTED,
+    SAME,
+    claimed_outcome,
 )
-from wordorder.comparison.statistics.summary import Rows, Scale, Unit, baseline_of, by_run, repeats, scale_of
+from wordorder.comparison.statistics.seeds import (
+    SeedTest,
+    compare_folds,
+    compare_seeds,
+    seeds_to_test,
+    seeds_without_floor,
+)
+from wordorder.comparison.statistics.summary import Rows, Unit, baseline_of, by_run, repeats, scale_of
 from wordorder.tasks import TASKS
 
 LOST_RULE = (
-    "Exact tests rank a lost run below every other; by the other tests no model is called better than one that lost a "
+    "A lost run counts as the worst score of any run; on new texts no model is called better than one that lost a "
     "smaller share of its runs."
 )
 LOST_RULE_OF_FOLDS = "No model is called better than one that lost a smaller share of its runs."
-SEEDS_TO_RANK = 3
-"""Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
 
 
@@ -44,110 +47,106 @@ class Conclusions:
     significance: Significance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """Two arms whose difference was tested, before the correction."""
-
-    arm: str
-    against: str
-    paired: bool
-    n: int
-    """Number of pairs; of arms without a common seed the runs of the one that has fewer."""
-    size: Size
-    p: float
-    least: float
-    """The smallest p-value that so many runs can give."""
-    ahead: float | None = None
-    """Above 0 where the arm is better by the ranks of its runs, lost ones last; None: no run of the two was lost."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Runs:
-    """The runs that are compared, by arm and unit."""
-
-    rows: Mapping[str, Rows]
-    """Those with a number; only arms that have any."""
-    ended: Mapping[str, Mapping[Unit, bool]]
-    scale: Scale
-
-    def lost_last(self, arm: str) -> dict[int | str, float]:
-        """Return the score of each seed of an arm; that of a lost run is below every other."""
-        lost: dict[int | str, float] = {seed: -math.inf for (_, seed), gone in self.ended[arm].items() if gone}
-        return {**lost, **self.scale.scores(self.rows[arm])}
-
-
 def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     """Test the differences between the arms of a results file.
 
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
-    alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
-    without a common seed are compared as independent groups. The test is `exact_tests.paired_p` of the mean difference
-    (of ranks where the file reports medians), corrected over the family by `closed_p`, or by Holm's method for very
-    many arms and for arms without common seeds. Beside it there are `claims`; not with folds, or where medians are
-    reported.
+    alone. The test is `seeds.compare_seeds`, or `compare_folds` of the means over the seeds of each fold. Beside it
+    there are `claims`; not with folds, or where medians are reported.
 
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
     look of its own.
 
-    Where a run failed or diverged, the two arms are tested by ranks, a lost run below every other. With folds, and in
-    the tests that have no ranks, lost runs are left out, and an arm is not called better than one that lost a smaller
-    share: the outcome is then "no claim", and `lost` says why.
+    A run that failed or diverged counts as the worst score of any run. With folds, and on new texts, lost runs are
+    left out, and an arm is not called better than one that lost a smaller share: the outcome is then "no claim", and
+    `lost` says why. An arm that lost all its runs is not tested.
 
     Args:
         results: the file.
         kept: scores of the runs by arm, seed and unit of the texts; None: nothing is said about new texts.
     """
-    scale, ended = scale_of(results), ended_runs(results)
-    rows = {
-        arm: {unit: row for unit, row in own.items() if not ended[arm][unit]} for arm, own in by_run(results).items()
-    }
-    runs = _Runs(rows={arm: own for arm, own in rows.items() if own}, ended=ended, scale=scale)
-    pairs, baseline = _family(results, [] if waiting_runs(results) else list(runs.rows))
-    found = [_compared(arm, against, runs) for arm, against in pairs]
-    correction, share, p_values = _corrected(pairs, baseline, found, runs)
-    lost, comparisons = lost_runs(results), list[Comparison]()
-    identical = {pair for pair in pairs if are_identical(*(runs.rows[arm] for arm in pair))}
-    claims = _claims(results, [pair for pair in pairs if pair not in identical], runs, kept)
-    for names, pair, corrected in zip(pairs, found, p_values, strict=True):
-        why = None
-        if names in identical:
-            outcome = outcomes.IDENTICAL
-        elif corrected <= scale.level + _EPSILON:
-            outcome, why = _claimed(pair, lost)
-        else:
-            outcome = outcomes.TOO_FEW if pair.least > scale.level * share + _EPSILON else outcomes.NOT_DISTINGUISHABLE
+    scale, ended, lost = scale_of(results), ended_runs(results), lost_runs(results)
+    (of, _), rows = repeats(results), dict[str, Rows]()
+    for arm, every in by_run(results).items():
+        if finished := {unit: row for unit, row in every.items() if not ended[arm][unit]}:
+            rows[arm] = finished
+    scores = {arm: scale.scores(finished) for arm, finished in rows.items()}
+    pairs, baseline = _family(results, [] if waiting_runs(results) else list(rows))
+    if of == "fold":
+        tests = compare_folds(scores, pairs, level=scale.level, margin=scale.margin)
+        counts = {pair: len(scores[pair[0]].keys() & scores[pair[1]].keys()) for pair in pairs}
+    else:
+        runs = _with_lost_runs(scores, lost)
+        tests = compare_seeds(runs, pairs, level=scale.level, margin=scale.margin)
+        counts = {pair: min(len(runs[arm]) for arm in pair) for pair in pairs}
+    identical = {pair for pair in pairs if are_identical(*(rows[arm] for arm in pair))}
+    on_new_texts = _on_texts(results, [pair for pair in pairs if pair not in identical], rows, kept)
+    comparisons = list[Comparison]()
+    for arm, against in pairs:
         entry = Comparison(
-            arm=pair.arm,
-            against=pair.against,
-            paired=pair.paired,
+            arm=arm,
+            against=against,
             scale="log" if scale.logarithmic else "difference",
-            n=pair.n,
-            **asdict(pair.size),
-            p=pair.p,
-            p_adjusted=corrected,
-            outcome=outcome,
+            n=counts[arm, against],
+            difference=fmean(scores[arm].values()) - fmean(scores[against].values()),
+            outcome=IDENTICAL if (arm, against) in identical else NOT_TESTED,
         )
-        beside = {kind: own[names] for kind, own in claims.items() if names in own}
-        comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
-    of, seeds = repeats(results)[0], max((pair.n for pair in found), default=0)
-    paired = any(pair.paired for pair in found) or (not found and scale.paired)
-    exact = "exact" if seeds <= exact_tests.EXACT_PAIRS else "Monte Carlo"
-    test = f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {scale.measure} paired by {of}"
-    if not paired:
-        whose = f"without a {of} in common" if scale.paired else "as independent groups"
-        test = f"{exact} permutation test of {scale.measure} between arms {whose}"
-    groups = ("paired differences", "matched pairs") if paired else ("two groups", "groups")
+        if (test := tests.get((arm, against))) is not None:
+            entry = entry.having(**_judged(entry, test, results, pairs))
+        beside = {kind: claims[arm, against] for kind, claims in on_new_texts.items() if (arm, against) in claims}
+        comparisons.append(entry.having(**beside))
+    methods = list(dict.fromkeys(test.method for test in tests.values()))
+    correction = "Shaffer's method" if baseline is None else "Holm's method"
     significance = Significance(
-        test=test,
-        correction=correction,
+        test=" and ".join(methods) or f"no test with so few {of}s",
+        correction=correction if len(pairs) > 1 else "none: there is one comparison",
         family="all pairs of arms" if baseline is None else f"every other arm against the baseline {baseline}",
-        effect=f"rank correlation of {groups[1]}" if scale.median else f"Hedges' g of {groups[0]}",
         level=scale.level,
-        seeds=seeds,
-        seeds_needed=exact_tests.seeds_needed(scale.level + _EPSILON, share=share, paired=paired),
+        seeds=max(counts.values(), default=0),
+        seeds_needed=seeds_to_test(scale.level),
     )
     sentence = tests_in_words(results, comparisons, significance)
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
+
+
+def _with_lost_runs(scores: Mapping[str, Mapping[int | str, float]], lost: outcomes.LostRuns) -> dict[str, list[float]]:
+    """Return the scores of each arm's runs, a lost run having the worst of all."""
+    worst = min((score for of_arm in scores.values() for score in of_arm.values()), default=0.0)
+    return {arm: [*of_arm.values(), *[worst] * lost.get(arm, (0, 0))[0]] for arm, of_arm in scores.items()}
+
+
+def _judged(entry: Comparison, test: SeedTest, results: Results, pairs: Sequence[tuple[str, str]]) -> dict[str, object]:
+    """Return what a test says about a pair of arms, by key of `Comparison`."""
+    scale, lost = scale_of(results), lost_runs(results)
+    values: dict[str, object] = {
+        "difference": test.difference,
+        "low": test.low,
+        "high": test.high,
+        "p": test.p,
+        "p_adjusted": test.p_adjusted,
+        "test": test.method,
+        "margin": scale.margin,
+    }
+    if test.p_same is not None:
+        values["p_same"] = test.p_same
+    if entry.outcome == IDENTICAL:
+        return values
+    of, _ = repeats(results)
+    if test.p_adjusted <= scale.level + _EPSILON:
+        # with folds a lost run is left out, so the arm ahead must not have lost more
+        outcome, why = claimed_outcome(entry.arm, entry.against, test.difference, lost if of == "fold" else {})
+        return {**values, "outcome": outcome, **({} if why is None else {"lost": why})}
+    as_many_lost = lost.get(entry.arm) == lost.get(entry.against)
+    if test.p_same is not None and test.p_same <= scale.level + _EPSILON and as_many_lost:
+        return {**values, "outcome": SAME}
+    if test.noisiest is not None:
+        seen = [value for row in by_run(results)[test.noisiest].values() if (value := scale.value(row)) is not None]
+        enough = seeds_without_floor(len(pairs), scale.level, folds=of == "fold")
+        values["why"] = (
+            f"runs of {test.noisiest} differ by {max(seen) - min(seen):.2g}; with {enough} {of}s each pair is judged "
+            "on its own"
+        )
+    return {**values, "outcome": NOT_DISTINGUISHABLE}
 
 
 def tests_in_words(results: Results, comparisons: Sequence[Comparison], significance: Significance) -> str:
@@ -179,47 +178,25 @@ def _test_in_words(comparisons: Sequence[Comparison], significance: Significance
     if not comparisons:
         return ""
     count, seeds, baselines = len(comparisons), significance.seeds or 0, {entry.against for entry in comparisons}
-    test, at = significance.test or "", f"{100 * (significance.level or 0.05):.3g}%"
-    needs = f"It needs at least {significance.seeds_needed} {of}s."
+    if all(entry.test is None for entry in comparisons):
+        return f"{seeds} {of}{'s are' if seeds != 1 else ' is'} too few: a test needs {significance.seeds_needed}."
     family = f"every other model against {baselines.pop()}" if len(baselines) == 1 else "all pairs of models"
-    if any(entry.outcome != outcomes.TOO_FEW for entry in comparisons):
-        corrected = f", corrected for {family} ({count}) by {significance.correction}" if count > 1 else ""
-        article = "an" if test.startswith("exact") else "a"
-        return f"Significant: at the {at} level, by {article} {test}{corrected}. {needs}"
-    paired = any(entry.paired for entry in comparisons)
-    least = exact_tests.smallest_p(seeds) if paired else exact_tests.smallest_unpaired_p(seeds, seeds)
-    before = f" before the correction for {family} ({count})" if count > 1 else ""
-    return (
-        f"{seeds} {of}{'s are' if seeds != 1 else ' is'} too few for the {test}: its p-value cannot be below "
-        f"{least:.3g}{before}, and significant is at the {at} level. {needs}"
-    )
+    corrected = f", corrected for {family} ({count}) by {significance.correction}" if count > 1 else ""
+    at = f"{100 * (significance.level or 0.05):.3g}%"
+    return f"Significant: at the {at} level, by {significance.test} over {seeds} {of}s{corrected}."
 
 
-def _claims(
-    results: Results, pairs: Sequence[tuple[str, str]], runs: _Runs, kept: Kept | None
+def _on_texts(
+    results: Results, pairs: Sequence[tuple[str, str]], rows: Mapping[str, Rows], kept: Kept | None
 ) -> dict[str, dict[tuple[str, str], Claim]]:
-    scale, lost = runs.scale, lost_runs(results)
-    if scale.median or repeats(results)[0] == "fold":
+    scale = scale_of(results)
+    if scale.median or repeats(results)[0] == "fold" or not kept:
         return {}
-    scores = {arm: scale.scores(rows) for arm, rows in runs.rows.items()}
-    found = {RETRAINED: retrained(scores, pairs, scale, lost)}
-    if kept:
-        there = {arm: {seed: own for seed, own in kept.get(arm, {}).items() if seed in scores[arm]} for arm in scores}
-        measure = TASKS[results.task].unit_measure if results.task in TASKS else "loss"
-        found[NEW_TEXTS], found[BOTH] = on_texts(there, pairs, scale, lost, task_measure=measure)
-    return found
-
-
-def _claimed(pair: _Pair, lost: outcomes.LostRuns) -> tuple[str, str | None]:
-    if pair.ahead is None:  # with folds a lost run is left out, so the arm ahead must not have lost more
-        return outcomes.claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
-    if pair.ahead * pair.size.difference >= 0:  # equal means point to nobody else
-        return (outcomes.BETTER if pair.ahead > 0 else outcomes.WORSE), None
-    ahead, behind = (pair.arm, pair.against) if pair.size.difference > 0 else (pair.against, pair.arm)
-    if ahead in lost:
-        gone, of = lost[ahead]
-        return outcomes.NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
-    return outcomes.NO_CLAIM, f"{behind} is ahead by ranks, with lost runs last"
+    seeds = {arm: {seed for _, seed in finished} for arm, finished in rows.items()}
+    finished = {arm: {seed: own for seed, own in kept.get(arm, {}).items() if seed in seeds[arm]} for arm in rows}
+    measure = TASKS[results.task].unit_measure if results.task in TASKS else "loss"
+    claims = on_texts(finished, pairs, scale, lost_runs(results), task_measure=measure)
+    return dict(zip((NEW_TEXTS, BOTH), claims, strict=True))
 
 
 def waiting_runs(results: Results) -> int:
@@ -251,10 +228,9 @@ def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Compar
         if (entry.arm, entry.against) == (arm, against):
             return entry
         if (entry.arm, entry.against) == (against, arm):
-            claims = {kind: getattr(entry, kind) for kind in (RETRAINED, NEW_TEXTS, BOTH)}
+            claims = {kind: getattr(entry, kind) for kind in (NEW_TEXTS, BOTH)}
             turned = {kind: claim.reversed() for kind, claim in claims.items() if claim is not None}
-            effect = None if entry.effect is None else 0.0 - entry.effect
-            return entry.reversed().having(arm=arm, against=against, effect=effect, **turned)
+            return entry.reversed().having(arm=arm, against=against, **turned)
     return None
 
 
@@ -268,88 +244,6 @@ def _family(results: Results, arms: Sequence[str]) -> tuple[list[tuple[str, str]
     if results.compare.baseline:  # one that lost all its runs is compared with none: the family was chosen before
         return [(arm, str(baseline)) for arm in ordered[1:]] if baseline in arms else [], baseline
     return [(arm, against) for against, arm in combinations(ordered, 2)], None
-
-
-def _corrected(
-    pairs: list[tuple[str, str]], baseline: str | None, found: Sequence[_Pair], runs: _Runs
-) -> tuple[str, float, list[float]]:
-    """Return the name of the correction, the share of the level that one pair is tested at, and the p-values."""
-    p_values = [pair.p for pair in found]
-    if len(found) < 2:
-        return "none: there is one comparison", 1.0, p_values
-    folds = any(fold is not None for rows in runs.rows.values() for fold, _ in rows)
-    scores = {arm: runs.scale.scores(own) if folds else runs.lost_last(arm) for arm, own in runs.rows.items()}
-    units = [own.keys() for own in scores.values()]
-    common = len(set(units[0]).intersection(*units))
-    # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them. An arm that
-    # lost nearly all its seeds must not take the claims of pairs along that share more.
-    if (
-        len(scores)
-        > (exact_tests.MOST_ARMS_OF_CLOSED_TESTING if baseline is None else exact_tests.MOST_ARMS_AGAINST_A_BASELINE)
-        or not all(pair.paired for pair in found)
-        or common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
-    ):
-        return "Holm's method", 1 / len(found), exact_tests.holm(p_values)
-    corrected = exact_tests.closed_p(dict(zip(pairs, p_values, strict=True)), scores, baseline=baseline)
-    share = exact_tests.share_of_level(len(scores), baseline=baseline is not None)
-    return "closed testing", share, [corrected[pair] for pair in pairs]
-
-
-def _compared(arm: str, against: str, runs: _Runs) -> _Pair:
-    one, other, scale = runs.rows[arm], runs.rows[against], runs.scale
-    shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
-    if shared:
-        size, p, least, n = _of_pairs(arm, against, shared, runs)
-    else:
-        first, second = (list(scale.scores(rows).values()) for rows in (one, other))
-        size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
-        p, n = exact_tests.unpaired_p(first, second, ranks=scale.median), min(len(first), len(second))
-        least = exact_tests.smallest_unpaired_p(len(first), len(second))
-    ahead = None
-    lost = any(gone for name in (arm, against) for gone in runs.ended[name].values())
-    if lost and not any(fold is not None for fold, _ in one):
-        ahead, p, least, n = _with_lost_last(arm, against, runs, paired=bool(shared))
-        size = replace(size, low=None, high=None)  # the interval is another test's, of fewer runs
-    return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least, ahead=ahead)
-
-
-def _of_pairs(arm: str, against: str, shared: Sequence[Unit], runs: _Runs) -> tuple[Size, float, float, int]:
-    """Return the size of a difference over pairs, its p-value, the smallest possible one, and the number of pairs."""
-    one, other, scale = runs.rows[arm], runs.rows[against], runs.scale
-    mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
-    differences = [mine[unit] - theirs[unit] for unit in mine]
-    # a run whose partner was lost is no run of its own: the partner may have been lost for how it went
-    alone, theirs_alone = (
-        list(scale.scores({unit: row for unit, row in rows.items() if unit not in runs.ended[rival]}).values())
-        for rows, rival in ((one, against), (other, arm))
-    )
-    n = len(differences)
-    if alone and theirs_alone and shared[0][0] is None and not scale.median:
-        size, p, least = partly_paired(differences, alone, theirs_alone, scale.confidence)
-        return size, p, least, n + min(len(alone), len(theirs_alone))
-    size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
-    return size, exact_tests.paired_p(differences, ranks=scale.median), exact_tests.smallest_p(n), n
-
-
-def _with_lost_last(arm: str, against: str, runs: _Runs, *, paired: bool) -> tuple[float, float, float, int]:
-    """Test two arms by ranks, a lost run below every other: above 0 if the first is ahead, p, least p, and n.
-
-    Lachin 1999, "Worst-rank score analysis with informatively missing observations in clinical trials".
-    """
-    mine, theirs = runs.lost_last(arm), runs.lost_last(against)
-    if not paired:
-        one, other = list(mine.values()), list(theirs.values())
-        wins = float(sum((a > b) - (a < b) for a in one for b in other))
-        least = exact_tests.smallest_unpaired_p(len(one), len(other))
-        return wins, exact_tests.unpaired_p(one, other, ranks=True), least, min(len(one), len(other))
-    both = [(mine[unit], theirs[unit]) for unit in mine if unit in theirs]
-    differences = [0.0 if a == b else a - b for a, b in both]  # of two lost runs none is better
-    return (
-        exact_tests.signed_ranks(differences),
-        exact_tests.paired_p(differences, ranks=True),
-        exact_tests.smallest_p(len(both)),
-        len(both),
-    )
 
 
 def _without_number(results: Results) -> str:
@@ -368,8 +262,6 @@ def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> l
     if not comparisons:
         return []
     found: list[str] = []
-    if any(not entry.paired for entry in comparisons) and any(entry.paired for entry in comparisons):
-        found.append(f"Models without a common {of} are compared as independent groups.")
     if results.optimistic:
         found.append(
             "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "

@@ -128,8 +128,6 @@ class Scale:
     median: bool
     confidence: float
     equivalence: float
-    paired: bool
-    """Whether runs of one seed, or fold, are pairs."""
 
     @property
     def logarithmic(self) -> bool:
@@ -183,5 +181,4 @@ def scale_of(results: Results) -> Scale:
         median=results.statistic == "median",
         confidence=confidence_of(results),
         equivalence=EQUIVALENCE if given is None else given,
-        paired=results.compare.pairing != "none",
     )

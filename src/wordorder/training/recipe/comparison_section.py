@@ -101,9 +101,6 @@ class CompareConfig(Section):
     `wordorder.comparison.probes`, which checks both."""
     confidence: Annotated[float, Gt(0.5), Lt(1)] = 0.95
     """Confidence of the intervals that are reported; arms are called better or worse at the level 1 - confidence."""
-    pairing: Literal["seed", "none"] = "seed"
-    """Exact test of two arms: "seed" pairs their runs by seed, or by fold, which helps where scores of one seed go
-    together; "none" takes them as independent groups, which needs four seeds where pairs need six."""
     equivalence: Annotated[float, Gt(0), Lt(1)] = 0.01
     """Difference up to which arms are called the same: 0.01 is 1% of a perplexity, or 0.01 of an accuracy (of BLEU 1
     point)."""
