@@ -30,7 +30,7 @@ from wordorder.comparison.quality import METRICS, quality_of
 from wordorder.comparison.report.numbers import MISSING, places_beside, significant
 from wordorder.comparison.report.table import markdown_rows
 from wordorder.comparison.results_file import Results, read_results
-from wordorder.comparison.statistics.curves import LAST_SHARE, LEAST_RELATIVE_FALL, mean_end, rate_at_edge
+from wordorder.comparison.statistics.curves import FINISHED_UNKNOWN, LEAST_RELATIVE_FALL, finished, rate_at_edge
 from wordorder.comparison.statistics.outcomes import BETTER
 from wordorder.comparison.statistics.seeds import holm, sign_flip_p
 from wordorder.comparison.statistics.significance import between, compare_arms, ended_runs, waiting_runs
@@ -299,8 +299,8 @@ class Cell:
     low: float | None
     """Lower end of Student's interval of a mean."""
     high: float | None
-    still_falling: bool | None
-    """Whether the validation loss still fell at the end; None without a curve."""
+    still_falling: bool
+    """Whether training was too short, by the middle of the validation curves."""
     rate_at_edge: bool | None
     """True if the rate, or that of the encoding, is the lowest or highest that the arm tried; None where it tried fewer
     than two of either."""
@@ -461,7 +461,7 @@ def _refuse_one_task_twice(tasks: Sequence[Task]) -> None:
 
 
 def _cells(task: Task, arms: Sequence[str]) -> list[Cell]:
-    rows, cells = by_run(task.results), list[Cell]()
+    cells = list[Cell]()
     for arm, runs in zip(arms, task.runs, strict=True):
         finite: list[float] = runs[np.isfinite(runs)].tolist()
         score = low = high = None
@@ -478,7 +478,6 @@ def _cells(task: Task, arms: Sequence[str]) -> list[Cell]:
             if not task.metric.higher_is_better:
                 ends.reverse()
             score, low, high = _score(centre, task.metric), *ends
-        end = mean_end(row.curve for row in rows.get(arm, {}).values())
         cells.append(
             Cell(
                 task=task.name,
@@ -489,7 +488,7 @@ def _cells(task: Task, arms: Sequence[str]) -> list[Cell]:
                 score=score,
                 low=low,
                 high=high,
-                still_falling=end.still_falling if end else None,
+                still_falling=finished(task.results, arm).state != FINISHED_UNKNOWN,
                 rate_at_edge=rate_at_edge(task.results, arm),
             )
         )
@@ -612,8 +611,9 @@ def markdown_decision_table(table: DecisionTable) -> str:
     )
     blocks.append(
         "Scores: mean over the finished runs (geometric mean of perplexities); n: number of runs."
-        f" {FALLING} the validation loss still fell by {LEAST_RELATIVE_FALL:.0%} or more over the last {LAST_SHARE:.0%}"
-        f" of the steps. {EDGE} the learning rate, or that of the encoding, is the lowest or highest that was tried."
+        f" {FALLING} unfinished: less than one pass over the text, or the validation loss fell by"
+        f" {LEAST_RELATIVE_FALL:.0%} or more per tenth of the steps between half and three quarters of them. {EDGE} the"
+        " learning rate, or that of the encoding, is the lowest or highest that was tried."
     )
     rows = [[task.name, task.group or MISSING, task.scale, task.path.as_posix()] for task in table.tasks]
     heads = ["Task", table.group_by or "Group", "Scale of the interquartile mean", "File"]

@@ -33,7 +33,7 @@ from wordorder.comparison.report.table import columns, escaped
 from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Results, Summary, parse_results, read_results
-from wordorder.comparison.statistics.curves import mean_end, steps_to_loss
+from wordorder.comparison.statistics.curves import FINISHED_UNKNOWN, finished, steps_to_loss
 from wordorder.comparison.statistics.summary import repeats
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,7 +146,9 @@ def late_table(early: Results, late: Results) -> str:
     if "†" in shown:
         notes.append("† On the plateau of a bag of letters: the loss is at most 5% below that without positions.")
     if "‡" in shown:
-        notes.append("‡ Still falling: by 1% or more of the validation loss over the last tenth of the steps.")
+        notes.append(
+            "‡ Unfinished: less than a pass over the text, or the loss still falls by 2% per tenth of the steps."
+        )
     judged = verdict(late)
     found = f"After {late.rows[0].steps:,} steps: {' '.join(judged.headline)}"
     return "\n".join([*lines, "", " ".join(notes), "", found])
@@ -156,9 +158,8 @@ def score_with_marks(results: Results, arm: str) -> str:
     """The headline score of an arm, with a dagger on the plateau and a double one where the curves still fall."""
     quality, columns = quality_of(results), {entry.arm: entry.columns for entry in results.summary}
     losses = [float(columns[name]["loss"].mean or 0.0) for name in (arm, "none")]
-    end = mean_end(row.curve for row in results.rows if row.arm == arm)
     score = with_spread(columns[arm].get(quality.key), quality.digits, results.statistic)
-    marks = "†" * (losses[0] >= BAG_OF_LETTERS * losses[1]) + "‡" * bool(end and end.still_falling)
+    marks = "†" * (losses[0] >= BAG_OF_LETTERS * losses[1]) + "‡" * (finished(results, arm).state != FINISHED_UNKNOWN)
     return f"{score} {marks}".strip()
 
 

@@ -54,7 +54,7 @@ def table(early: Results, longer: Results) -> str:
     seeds = len({row.seed for row in early.rows})
     note = (
         f"Masked letters of State of the Union addresses, mean ± standard deviation of {seeds} seeds, lower is better. "
-        "† Has learned little more than letter frequencies (loss at most 5% below `none`). ‡ Still improving. "
+        "† Has learned little more than letter frequencies (loss at most 5% below `none`). ‡ Unfinished. "
         f"Longer texts: after {longer.rows[0].steps:,} steps, {len({row.seed for row in longer.rows})} seeds; "
         "TUPE's position table ends at the training length. "
         "Learning rates: best of five. "

@@ -1,63 +1,91 @@
-"""Ends of validation curves, and rates at the edge of those that were tried."""
+"""Whether training was long enough, and rates at the edge of those that were tried."""
+
+from pathlib import Path
 
 import pytest
 from comparison_example import read
 
-from wordorder.comparison.statistics.curves import end_of_curve, mean_end, rate_at_edge
+from wordorder.comparison.report.verdict import verdict
+from wordorder.comparison.results_file import read_results
+from wordorder.comparison.statistics.curves import finished, rate_at_edge
+
+RESULTS = Path(__file__).parents[2] / "evidence" / "results"
 
 
-def line(start: float, slope: float, *, steps: range) -> list[tuple[int, float]]:
-    return [(step, start + slope * step) for step in steps]
+def trained(curve, *, tokens=2_000_000, text=1_000_000, parameters=50_000, **more):
+    """Results of one arm with one run that has this curve, on a text of so many tokens."""
+    row = {"arm": "rope", "seed": 0, "curve": curve, "steps": 100, "tokens_per_second": tokens, "train_seconds": 1}
+    arm = {"name": "rope", "parameters": {"total": parameters}}
+    content = {"task": "causal-lm", "rows": [row], "arms": [arm], "data": {"train": {"tokens": text}}, **more}
+    return finished(read(content), "rope")
 
 
-def test_the_fall_of_a_straight_curve_is_that_of_its_last_tenth():
-    end = end_of_curve(line(3.0, -0.01, steps=range(5, 101, 5)))
-    assert end is not None
-    assert (end.loss, end.fall) == (pytest.approx(2.0), pytest.approx(0.1))
-    assert end.still_falling
+def decaying(fall, end=100):
+    """A curve that loses this share of its loss per tenth of the steps until 75%, and nothing after."""
+    return [(step, 2.0 * (1 - fall * min(step, 0.75 * end) / (0.1 * end))) for step in range(0, end + 1, 5)]
 
 
-def test_only_points_from_nine_tenths_of_the_steps_on_count():
-    early = line(9.0, -0.08, steps=range(10, 90, 10))
-    end = end_of_curve([*early, (90, 2.0), (95, 2.03), (100, 1.97)])
-    # least squares through (-5, 2.00), (0, 2.03), (5, 1.97): slope -0.003, mean 2.0
-    assert end is not None
-    assert (end.loss, end.fall) == (pytest.approx(1.985), pytest.approx(0.03))
-
-
-def test_a_curve_of_few_evaluations_is_judged_by_its_last_two():
-    end = end_of_curve([(80, 2.0), (20, 5.0), (100, 1.9), (40, None)])
-    assert end is not None
-    assert (end.loss, end.fall) == (pytest.approx(1.9), pytest.approx(0.05))  # 0.1 over a fifth of the steps
-
-
-@pytest.mark.parametrize("curve", [[], [(100, 2.0)], [(50, None), (100, 2.0)], [(100, 2.0), (100, 1.0)]])
-def test_a_single_point_has_no_slope(curve):
-    assert end_of_curve(curve) is None
+def test_the_fall_is_measured_before_the_rate_has_decayed():
+    found = trained(decaying(0.03))
+    half, three_quarters = 2 * (1 - 0.03 * 5), 2 * (1 - 0.03 * 7.5)
+    assert found.fall == pytest.approx((half - three_quarters) / half / 2.5)
+    assert found.state == "still improving"  # though the last quarter is flat
+    assert (found.passes, found.tokens_per_parameter) == (2, 40)
 
 
 @pytest.mark.parametrize(
-    ("before", "last", "falling"),
+    ("curve", "state"),
     [
-        (2.00, 1.979, True),  # 0.021 is more than a hundredth of 1.979
-        (2.00, 1.981, False),
-        (2.00, 2.30, False),
-        (0.0100, 0.0091, False),  # a tenth of the loss of a solved task, but less than 0.001
-        (0.0100, 0.0089, True),
+        (decaying(0.001), "unknown"),
+        (decaying(0.015), "unknown"),
+        (decaying(0.025), "still improving"),
+        ([(step, 0.001 * loss) for step, loss in decaying(0.05)], "unknown"),  # a solved task
+        ([(20, 3.0), (40, 2.5), (60, 2.2), (80, 2.0), (100, 1.95)], "still improving"),  # as init evaluates
+        ([(80, 3.0), (100, 1.0)], "unknown"),
+        ([(50, None), (100, 2.0)], "unknown"),
+        ([], "unknown"),
     ],
 )
-def test_a_curve_falls_from_one_percent_of_the_loss_on(before, last, falling):
-    end = end_of_curve([(10, 9.0), (90, before), (100, last)])
-    assert end is not None
-    assert end.fall == pytest.approx(before - last)
-    assert end.still_falling == falling
+def test_a_curve_is_still_improving_from_two_percent_on(curve, state):
+    assert trained(curve).state == state
 
 
-def test_runs_are_averaged_and_those_without_a_curve_left_out():
-    end = mean_end([line(3.0, -0.01, steps=range(50, 101, 10)), line(2.0, 0.0, steps=range(50, 101, 10)), ()])
-    assert end is not None
-    assert (end.loss, end.fall) == (pytest.approx(2.0), pytest.approx(0.05))
-    assert mean_end([(), [(1, 2.0)]]) is None
+@pytest.mark.parametrize(
+    ("tokens", "parameters", "state"),
+    [(900_000, 50_000, "hardly begun"), (900_000, 40_000, "unknown"), (1_100_000, 90_000, "unknown")],
+)
+def test_less_than_one_pass_has_hardly_begun_but_for_small_networks(tokens, parameters, state):
+    assert trained(decaying(0.001), tokens=tokens, parameters=parameters).state == state
+
+
+def test_passes_of_examples_are_those_of_the_batches():
+    more = {"data": {"train": {"tokens": 9, "segments": 640}}, "task": "classification"}
+    training = {"per_device_train_batch_size": 32, "gradient_accumulation_steps": 2}
+    assert trained([], **more, recipe={"training": training}).passes == 10
+    assert trained([], **more).passes is None
+
+
+def test_a_text_that_is_generated_has_no_passes():
+    assert trained([], recipe={"data": {"source": "task:recall"}}).passes is None
+
+
+@pytest.mark.parametrize(("name", "but"), [("compare-clm", ()), ("demo-early", ()), ("demo-long", ("none",))])
+def test_committed_trainings_that_had_hardly_begun_or_still_improve_are_called_so(name, but):
+    """The slope of their last tenth is below 1% for all of compare-clm, whose rate decays to 0."""
+    results = read_results(RESULTS / f"{name}.json")
+    states = {arm.name: finished(results, arm.name).state for arm in results.arms}
+    assert {arm for arm, state in states.items() if state == "unknown"} == set(but)
+    assert "over the training text" in verdict(results).caveat
+    assert "need not be after longer training" in verdict(results).caveat
+
+
+def test_five_hundred_steps_on_a_million_letters_are_unfinished():
+    """500 steps of 32 x 64 letters of 979,372: 1.2 passes; the middle of the curve is that of a committed decoder."""
+    (row, *_) = (row for row in read_results(RESULTS / "compare-clm.json").rows if row.arm == "rope")
+    curve = [(step * 500 / 400, loss) for step, loss in row.curve]
+    found = trained(curve, tokens=500 * 32 * 64, text=int(0.9 * 979_372))
+    assert found.passes == pytest.approx(1.2, abs=0.05)
+    assert found.state == "still improving"
 
 
 def results_of(rate, *, tuning=(), grid=()):

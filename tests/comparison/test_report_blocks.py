@@ -213,7 +213,7 @@ def test_with_few_seeds_that_is_the_result_in_every_place():
     results = full_results(SMALL, seeds=3)
     text = text_of(report_page(read(results)))
     assert "Significant (Welch's test with a common floor): better than" in text
-    assert re.search(r"% \[.*\], p [=<] 0\.\d+ \|", markdown_table(read(results)))
+    assert re.search(r"% \[.*\], p (=|&lt;) 0\.\d+ \|", markdown_table(read(results)))
     results = full_results(SMALL, seeds=2)
     assert {entry["outcome"] for entry in results["comparisons"]} == {"not tested"}
     text = text_of(report_page(read(results)))

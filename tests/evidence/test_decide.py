@@ -220,6 +220,7 @@ def results(name, finals=SCORES, *, task="masked-lm", fingerprint=None, width=64
     content["name"] = name
     content["recipe"]["model"]["hidden_size"] = width
     content["data"]["fingerprint"] = fingerprint or name
+    content["data"]["train"]["tokens"] = 1_000_000  # two passes
     return content
 
 
@@ -302,7 +303,7 @@ def test_a_lost_run_counts_as_the_worst(write):
     # two of three runs beat all others; the third beats nothing but ties with the lost one of none
     assert ranks(table.tasks[0].runs)[2] == pytest.approx(1 + (1 - 2 / 3) + (1 - (2 + 0.5 / 3) / 3))
     assert cell.score == pytest.approx(10, rel=0.05)
-    assert cell_in_words(cell, table.tasks[0].metric).endswith("n 3 (1 lost)")
+    assert cell_in_words(cell, table.tasks[0].metric).endswith("n 3 (1 lost) ↓")
 
 
 def test_an_arm_that_lost_every_run_is_last(write):
@@ -313,7 +314,7 @@ def test_an_arm_that_lost_every_run_is_last(write):
     table = make_decision_table(write(content))
     assert ranks(table.tasks[0].runs)[2] == 3
     assert table.tasks[0].normal[2].tolist() == [0, 0, 0]
-    assert cell_in_words(cell_of(table, "letters", "tupe-r"), table.tasks[0].metric) == "– n 3 (3 lost)"
+    assert cell_in_words(cell_of(table, "letters", "tupe-r"), table.tasks[0].metric) == "– n 3 (3 lost) ↓"
 
 
 def test_a_diverged_perplexity_has_a_cell(write):

@@ -18,7 +18,7 @@ from wordorder.comparison.report.differences import (
 from wordorder.comparison.report.numbers import listed, significant, with_spread
 from wordorder.comparison.results_file import Comparison, Results, Summary
 from wordorder.comparison.statistics import summary
-from wordorder.comparison.statistics.curves import mean_end
+from wordorder.comparison.statistics.curves import HARDLY_BEGUN, STILL_IMPROVING, finished
 from wordorder.comparison.statistics.looks import looks_in_words
 from wordorder.comparison.statistics.outcomes import (
     BETTER,
@@ -140,15 +140,15 @@ def verdict(results: Results) -> Verdict:
     A difference is significant where `compare_arms` finds it so. All words are made here: those that a file stores are
     not shown.
     """
-    measure, entries, unfinished = _Measure(results), ranked(results), _unfinished(results)
+    measure, entries, missing = _Measure(results), ranked(results), _missing_runs(results)
     if not entries:
         none = f"No run gave a {measure.name} that is a number." if results.rows else "No run has finished yet."
-        return Verdict(sentence=none, status=unfinished if results.failed else "")
+        return Verdict(sentence=none, status=missing if results.failed else "")
     best, *others = entries
     name, gone = best.arm, [f"{arm} lost {few} of {of}" for arm, (few, of) in lost_runs(results).items()]
     lost = f"Of the runs that did not fail or diverge ({', '.join(gone)}), " if gone else ""
     if not others:
-        return Verdict(sentence=f"{lost}{name}: {measure.name} {measure.text(best)}.", status=unfinished, best=name)
+        return Verdict(sentence=f"{lost}{name}: {measure.name} {measure.text(best)}.", status=missing, best=name)
     conclusions = tests_of(results)
     tested = {
         entry.arm: pair for entry in others if (pair := between(conclusions.comparisons, name, entry.arm)) is not None
@@ -173,8 +173,8 @@ def verdict(results: Results) -> Verdict:
     status = "" if waiting else _status(judged, conclusions)
     return Verdict(
         sentence=lost + _headline(judged, summary.baseline_of(results), waiting=waiting, flattered=flattered),
-        status=" ".join(part for part in (status, unfinished) if part),
-        caveat=" ".join(part for part in (unequal_sizes(results, name), still_improving(results, entries)) if part),
+        status=" ".join(part for part in (status, missing) if part),
+        caveat=" ".join(part for part in (unequal_sizes(results, name), unfinished(results, entries)) if part),
         evidence=" ".join(part for part in evidence if part),
         claims=on_texts_in_words(
             name, tested, measure.confidence, measure.direction, corrected=len(conclusions.comparisons) > 1
@@ -287,11 +287,18 @@ def _status(judged: _Judged, conclusions: Conclusions) -> str:
     return " ".join(parts)
 
 
-def still_improving(results: Results, entries: Sequence[Summary]) -> str:
-    """Return a sentence that names the models whose mean validation loss still falls, by `CurveEnd.still_falling`."""
-    ends = {entry.arm: mean_end(row.curve for row in results.rows if row.arm == entry.arm) for entry in entries}
-    falling = [arm for arm, end in ends.items() if end is not None and end.still_falling]
-    return f"Still improving at the last step: {listed(falling)}." if falling else ""
+def unfinished(results: Results, entries: Sequence[Summary]) -> str:
+    """Return the passes over the training text, and the models whose training was too short; "" if neither is known."""
+    judged = {entry.arm: finished(results, entry.arm) for entry in entries}
+    parts: list[str] = []
+    if (passes := judged[entries[0].arm].passes) is not None:
+        parts.append(f"{passes:.2g} pass{'es' * (f'{passes:.2g}' != '1')} over the training text.")
+    for state in (HARDLY_BEGUN, STILL_IMPROVING):
+        if names := [arm for arm, one in judged.items() if one.state == state]:
+            parts.append(f"{state[:1].upper()}{state[1:]}: {listed(names)}.")
+    if len(parts) > (passes is not None):
+        parts.append("What learns faster is ahead here, and need not be after longer training.")
+    return " ".join(parts)
 
 
 def unequal_sizes(results: Results, best: str) -> str:
@@ -370,7 +377,7 @@ def _description(judged: _Judged) -> str:
     return f"Ranges ({ranges}): {'; '.join(said)}."
 
 
-def _unfinished(results: Results) -> str:
+def _missing_runs(results: Results) -> str:
     if results.complete:
         return ""
     done, planned = len(results.rows), results.planned.runs

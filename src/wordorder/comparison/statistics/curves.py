@@ -1,4 +1,4 @@
-"""Read validation curves: how early an arm reaches the baseline's lowest loss, and whether its own still falls.
+"""Read validation curves: how early an arm reaches the baseline's lowest loss, and whether training was long enough.
 
 TUPE's paper claims its quality so: "TUPE can achieve a higher score than the baseline while using only 30% of the
 pre-training steps" (Ke et al. 2021, https://arxiv.org/abs/2006.15595, Sec. 4.2). A
@@ -9,14 +9,15 @@ were tried says that the arm was not tuned to its end.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
 
-from wordorder.comparison.results_file import Point, Results, Row, StepsToLoss
+from wordorder.comparison.results_file import Results, Row, StepsToLoss
 from wordorder.comparison.statistics.summary import baseline_of, by_run
+from wordorder.tasks import TASKS
 
 Curve = Sequence[tuple[float, float]]
 
@@ -88,52 +89,83 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-LAST_SHARE = 0.1
-"""Share of the steps, the last ones, over which the fall of a curve is measured."""
-LEAST_RELATIVE_FALL = 0.01
-"""Fall over these steps, as a share of the loss, from which on a curve still falls."""
+MIDDLE = (0.5, 0.75)
+"""Shares of the steps between which the fall of a curve is measured: before a rate that decays to 0 flattens it."""
+LEAST_RELATIVE_FALL = 0.02
+"""Fall there per tenth of the steps, as a share of the loss, from which on training is unfinished. The committed curves
+fall by up to 1% on a plateau, and by 2.4% or more elsewhere."""
 LEAST_FALL = 0.001
 """Fall in units of the loss below which no curve falls: a loss near zero, as of a solved task, halves for ever."""
+LEAST_TOKENS = 20
+"""Tokens per parameter below which less than one pass has hardly begun (Hoffmann et al. 2022)."""
+FINISHED_UNKNOWN, STILL_IMPROVING, HARDLY_BEGUN = "unknown", "still improving", "hardly begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurveEnd:
-    """The end of a validation curve, on the line of least squares through its last points."""
+class Finished:
+    """Whether the training of an arm was long enough, as far as its own curves can tell."""
 
-    loss: float
-    """Loss at the last step."""
-    fall: float
-    """Fall of the loss over the last tenth of the steps; negative where it rises."""
-
-    @property
-    def still_falling(self) -> bool:
-        """True from `LEAST_RELATIVE_FALL` of the loss on, unless the fall is below `LEAST_FALL`."""
-        return self.fall >= max(LEAST_FALL, LEAST_RELATIVE_FALL * self.loss)
+    state: str
+    """"hardly begun", "still improving", or "unknown": a flat curve may be a plateau that longer training leaves."""
+    passes: float | None
+    """How often the training text was read; None where it is generated, or its length not known."""
+    tokens_per_parameter: float | None
+    fall: float | None
+    """Share of the loss that is lost per tenth of the steps between `MIDDLE`, mean over runs; None without a curve."""
 
 
-def end_of_curve(curve: Sequence[Point]) -> CurveEnd | None:
-    """Return the end of a curve of (step, validation loss); None where it has fewer than two points with a loss.
+def finished(results: Results, arm: str) -> Finished:
+    """Judge the training of an arm by the tokens that it read and the middle of its validation curves."""
+    rows = [row for row in results.rows if row.arm == arm]
+    read = [tokens for row in rows if (tokens := _tokens_read(row))]
+    tokens = fmean(read) if read else None
+    passes = None if tokens is None else _passes(results, rows, tokens)
+    own = next((entry.total_parameters for entry in results.arms if entry.name == arm), None)
+    per_parameter = None if tokens is None or not own else tokens / own
+    falls = [fall for row in rows if (fall := _fall(row)) is not None]
+    state = FINISHED_UNKNOWN
+    if passes is not None and per_parameter is not None and passes < 1 and per_parameter < LEAST_TOKENS:
+        state = HARDLY_BEGUN
+    elif falls and fmean(share for share, _ in falls) >= LEAST_RELATIVE_FALL:
+        state = STILL_IMPROVING if fmean(size for _, size in falls) >= LEAST_FALL else FINISHED_UNKNOWN
+    fall = fmean(share for share, _ in falls) if falls else None
+    return Finished(state=state, passes=passes, tokens_per_parameter=per_parameter, fall=fall)
 
-    Let S be the last step. A line is fitted by least squares to the points from 0.9 S on, or to the last two points;
-    with slope b the fall is ``-0.1 b S``, and the loss is that of the line at S.
+
+def _tokens_read(row: Row) -> float | None:
+    """Return the tokens that a run was trained on; "tokens" of its scores are those of the test."""
+    speed = row.score("tokens_per_second")
+    return None if speed is None or row.train_seconds is None else float(speed * row.train_seconds)
+
+
+def _passes(results: Results, rows: Sequence[Row], tokens: float) -> float | None:
+    """Return how often the training text was read; None where it is generated, or its length not known."""
+    train, kind = results.data.get("train"), TASKS.get(results.task)
+    if not isinstance(train, dict) or kind is None or str(results.recipe.data.get("source")).startswith("task:"):
+        return None
+    if kind.labels is None and not kind.translates:
+        length = train.get("tokens")
+        return tokens / length if isinstance(length, int) and length else None
+    examples, training = train.get("segments"), results.recipe.training
+    batch, several = training.get("per_device_train_batch_size"), training.get("gradient_accumulation_steps") or 1
+    steps = [row.steps for row in rows if row.steps]
+    if not (isinstance(examples, int) and isinstance(batch, int) and isinstance(several, int) and examples and steps):
+        return None
+    return fmean(steps) * batch * several / examples
+
+
+def _fall(row: Row) -> tuple[float, float] | None:
+    """Return the fall of a curve per tenth of its steps between `MIDDLE`, as a share of the loss and in its units.
+
+    Between two points the loss is taken as linear. None where no point lies in the first three quarters.
     """
-    points = sorted((float(step), float(loss)) for step, loss in curve if loss is not None)
-    if len(points) < 2 or points[-1][0] == points[-2][0]:
+    curve = _curve(row)
+    if len(curve) < 2 or curve[0][0] > MIDDLE[1] * curve[-1][0]:
         return None
-    last = points[-1][0]
-    start = min((1 - LAST_SHARE) * last, points[-2][0])
-    steps, losses = np.array([point for point in points if point[0] >= start]).T
-    away = steps - steps.mean()
-    slope = float(away @ losses / (away @ away))
-    return CurveEnd(loss=float(losses.mean() + slope * (last - steps.mean())), fall=-slope * LAST_SHARE * last)
-
-
-def mean_end(curves: Iterable[Sequence[Point]]) -> CurveEnd | None:
-    """Return the mean end of the curves of an arm's runs, those that have one; None where none has."""
-    ends = [end for end in map(end_of_curve, curves) if end is not None]
-    if not ends:
-        return None
-    return CurveEnd(loss=fmean(end.loss for end in ends), fall=fmean(end.fall for end in ends))
+    steps, losses = zip(*curve, strict=True)
+    start, end = (float(np.interp(share * steps[-1], steps, losses)) for share in MIDDLE)
+    tenths = 10 * (MIDDLE[1] - max(MIDDLE[0], steps[0] / steps[-1]))
+    return ((start - end) / start / tenths, (start - end) / tenths) if start > 0 and tenths > 0 else None
 
 
 def rate_at_edge(results: Results, arm: str) -> bool | None:
