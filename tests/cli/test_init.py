@@ -67,7 +67,9 @@ def test_the_recipe_is_commented_and_passes_every_check(task):
     assert shown.startswith("Written: new/mine.toml\nCheck it: wordorder compare new/mine.toml --dry-run\n")
     text = Path("new/mine.toml").read_text()
     resolved = json.loads(call("compare", "new/mine.toml", "--dry-run", "--json"))
-    assert resolved["compare"]["seeds"] == [0, 1, 2]
+    assert resolved["compare"]["seeds"] == [0, 1, 2, 3, 4]
+    assert len(resolved["compare"]["tune"]) == 3
+    assert resolved["compare"]["tune_encoding"] == [1, 4]
     assert len(resolved["compare"]["arms"]) == 4
     assert resolved["data"]["source"] == DATA[task][0]
     assert resolved["training"]["output_dir"] == "runs/mine"
@@ -81,7 +83,14 @@ def test_the_recipe_is_commented_and_passes_every_check(task):
 @pytest.mark.parametrize("task", DATA)
 def test_the_recipe_trains(task):
     call("init", "--data", *DATA[task], "--task", task)
-    shorter = ["training.max_steps=4", "training.logging_steps=2", "compare.workers=1", "model.hidden_size=16"]
+    shorter = [
+        "training.max_steps=4",
+        "training.logging_steps=2",
+        "compare.workers=1",
+        "model.hidden_size=16",
+        "compare.tune=[]",
+        "compare.tune_encoding=[]",
+    ]
     arms = [word for setting in shorter for word in ("--set", setting)]
     call("compare", "recipe.toml", "--seeds", "1", *arms)
     results = read_results(Path("runs/recipe/results.json"))
@@ -137,6 +146,26 @@ def test_sizes_follow_the_amount_of_text(folder):
     assert "test_fraction = 0.1 " in small
     assert 'kind = "bpe"' in medium
     assert "hidden_size = 128 " in medium
+
+
+@pytest.mark.parametrize("characters", [979_372, 4_000_000])
+def test_steps_are_five_passes_over_the_text(folder, characters):
+    words = text_of(3)
+    for number in range(20):
+        (folder / "texts" / f"{number}.txt").write_text((f"{number} {words} " * characters)[: characters // 20])
+    call("init", "--data", "texts/[0-9]*.txt", "--task", "causal-lm", "--out", "mine.toml")
+    resolved = json.loads(call("compare", "mine.toml", "--dry-run", "--json"))
+    training, length = resolved["training"], resolved["data"]["length"]
+    per_token = 1 if characters < 2**20 else 4  # letters, or pieces of some four
+    read = training["max_steps"] * training["per_device_train_batch_size"] * length
+    assert read >= 5 * 0.8 * characters / per_token
+    assert "warmup_steps = 0.06" in Path("mine.toml").read_text()
+
+
+def test_steps_that_are_too_few_say_what_five_passes_cost():
+    from wordorder.training.recipe.starter import _steps_line
+
+    assert _steps_line(30_000.0).startswith("max_steps = 20000  # 0.67 passes over the text; 5 take some 150,000 steps")
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def _fall(row: Row) -> tuple[float, float] | None:
     if len(curve) < 2 or curve[0][0] > MIDDLE[1] * curve[-1][0]:
         return None
     steps, losses = zip(*curve, strict=True)
-    start, end = (float(np.interp(share * steps[-1], steps, losses)) for share in MIDDLE)
+    start, end = (float(np.interp([share * steps[-1]], steps, losses)[0]) for share in MIDDLE)
     tenths = 10 * (MIDDLE[1] - max(MIDDLE[0], steps[0] / steps[-1]))
     return ((start - end) / start / tenths, (start - end) / tenths) if start > 0 and tenths > 0 else None
 

@@ -1,6 +1,7 @@
 """Write a first recipe for somebody's own data: sizes by the amount of text, a few arms, a comment for each key."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ from wordorder.training.recipe.sources import find_source
 _SMALL, _MEDIUM = 2**20, 20 * 2**20
 _MOST_READ = 32 * 2**20
 _FEW_DOCUMENTS = 400
+_PASSES = 5
+"""Passes over the text below which a comparison says who is fast, not who is best."""
+_MOST_STEPS = 20_000
+_BATCH = 32
+_BYTES_PER_PIECE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +34,16 @@ class _Size:
     hidden_size: int
     layers: int
     heads: int
-    steps: int
     epochs: int
-    rate: str
+    rate: float
     pieces: int
     """Entries of a vocabulary of pieces of words."""
 
 
 _SIZES = (
-    _Size(hidden_size=64, layers=2, heads=4, steps=500, epochs=10, rate="2e-3", pieces=2000),
-    _Size(hidden_size=128, layers=4, heads=4, steps=2000, epochs=5, rate="1e-3", pieces=6000),
-    _Size(hidden_size=256, layers=6, heads=8, steps=20_000, epochs=3, rate="5e-4", pieces=16_000),
+    _Size(hidden_size=64, layers=2, heads=4, epochs=10, rate=2e-3, pieces=2000),
+    _Size(hidden_size=128, layers=4, heads=4, epochs=5, rate=1e-3, pieces=6000),
+    _Size(hidden_size=256, layers=6, heads=8, epochs=5, rate=5e-4, pieces=16_000),
 )
 
 _ARMS = {
@@ -191,7 +196,8 @@ def _text(data: str, task: str, target: Path, columns: str, encodings: Sequence[
         tokenizer += f"vocab_size = {sizes.pieces}  # at most so many different pieces\n"
     sparse = "sparse_prediction = true  # logits at masked places only: faster\n" if kind.masks_tokens else ""
     evaluated = "eval_steps = 0.2  # validate five times\nsave_steps = 0.2  # and save a checkpoint as often\n"
-    trained = f"max_steps = {sizes.steps}  # optimizer steps of each run\n{evaluated}"
+    tokens = size * (1 - 2 * fraction) / (1 if letters else _BYTES_PER_PIECE)
+    trained = f"{_steps_line(tokens / (_BATCH * length))}{evaluated}"
     if kind.labels is not None or kind.translates:
         trained = f'num_train_epochs = {sizes.epochs}  # passes over the training texts\neval_strategy = "epoch"  # '
         trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
@@ -206,7 +212,7 @@ def _text(data: str, task: str, target: Path, columns: str, encodings: Sequence[
 #   wordorder data {named}                 # documents, tokens, duplicates
 #   wordorder cost {named}                 # parameters and memory of each arm
 #   wordorder compare {named}              # train all arms; the report is runs/{target.stem}/report.html
-#   wordorder compare {named} --seeds 7    # more seeds in the same folder, for a significant result
+#   wordorder compare {named} --seeds 8    # more seeds in the same folder, for smaller differences
 #
 # All keys: https://wordorder.github.io/wordorder/recipes.html. All encodings: wordorder list.
 [data]
@@ -229,16 +235,27 @@ hidden_dropout_prob = 0.1  # 0.0 if the text is read only once or twice
 attention_probs_dropout_prob = 0.0
 {sparse}
 [training]
-{trained}per_device_train_batch_size = 32  # examples of a step
+{trained}per_device_train_batch_size = {_BATCH}  # examples of a step
 per_device_eval_batch_size = 128
-learning_rate = {sizes.rate}  # try others by compare.tune = [5e-4, 1e-3, 2e-3]
+learning_rate = {sizes.rate:g}  # of the arms that are not tuned
 warmup_steps = 0.06  # share of the steps in which the rate rises
 weight_decay = 0.01
 
 [compare]
-seeds = 3  # 0, 1 and 2: a pilot; a significant difference takes 6 or 7
+seeds = 5  # 0 to 4: they find differences of two standard deviations; 3 find large ones only
+tune = [{sizes.rate / 2:g}, {sizes.rate:g}, {2 * sizes.rate:g}]  # learning rates tried for each arm before its seeds
+tune_encoding = [1, 4]  # times the above, for the parameters of the encoding
 workers = 2  # runs at the same time, each on one core
 {arms}"""
+
+
+def _steps_line(steps_per_pass: float) -> str:
+    """Return the line of max_steps: at least `_PASSES` passes over the text, or what they would cost."""
+    needed = max(500, 100 * math.ceil(_PASSES * steps_per_pass / 100))
+    if needed <= _MOST_STEPS:
+        return f"max_steps = {needed}  # optimizer steps of each run: at least {_PASSES} passes over the text\n"
+    passes = _MOST_STEPS / steps_per_pass
+    return f"max_steps = {_MOST_STEPS}  # {passes:.2g} passes over the text; {_PASSES} take some {needed:,} steps\n"
 
 
 def _quoted(text: str) -> str:
