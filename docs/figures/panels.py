@@ -71,8 +71,8 @@ def turning_product(axes: Any, _: Any) -> None:
     distance, ones = torch.arange(257), torch.ones(1, 1, 1, 64)
     for base, colour in ((100.0, COLOURS[0]), (10_000.0, COLOURS[1]), (500_000.0, COLOURS[2])):
         turn = encodings.Rotary(64, base=base)
-        query = turn(ones, torch.zeros(1, 1, dtype=torch.long))
-        keys = turn(ones.expand(1, 1, 257, 64), distance[None])
+        query = turn.rotate(ones, torch.zeros(1, 1, dtype=torch.long))
+        keys = turn.rotate(ones.expand(1, 1, 257, 64), distance[None])
         axes.plot(distance, (keys @ query.mT)[0, 0, :, 0] / 64, color=colour, label=f"base {base:,.0f}")
     axes.set_xlabel("distance i - j (tokens)")
     axes.set_ylabel("q . k / 64")

@@ -24,7 +24,7 @@ def rotary_from_paper(x_BHTD, positions_BT, base, *, frequency=None):
 @pytest.mark.parametrize(("T", "base"), [(1, 1e4), (63, 1e4), (63, 5e5)])
 def test_output_and_gradient_match_the_paper(T, base, dtype):
     x, positions = torch.randn(2, 3, T, 8, dtype=dtype, requires_grad=True), torch.arange(T).expand(2, T) - 5
-    ours, paper = Rotary(8, base=base)(x, positions), rotary_from_paper(x, positions, base)
+    ours, paper = Rotary(8, base=base).rotate(x, positions), rotary_from_paper(x, positions, base)
     assert_close(ours, paper.to(dtype))
     upstream = torch.randn(2, 3, T, 8, dtype=dtype)
     assert_close(*(torch.autograd.grad(y, x, upstream.to(y.dtype))[0] for y in (ours, paper)))
@@ -33,20 +33,20 @@ def test_output_and_gradient_match_the_paper(T, base, dtype):
 def test_scores_depend_on_distance_alone():
     rope, q, k = Rotary(16), torch.randn(1, 1, 5, 16).double(), torch.randn(1, 1, 5, 16).double()
     positions = torch.arange(5)[None]
-    here = rope(q, positions) @ rope(k, positions).mT
-    far = rope(q, positions + 1000) @ rope(k, positions + 1000).mT
+    here = rope.rotate(q, positions) @ rope.rotate(k, positions).mT
+    far = rope.rotate(q, positions + 1000) @ rope.rotate(k, positions + 1000).mT
     assert_close(here, far, rtol=1e-10, atol=1e-10)
 
 
 def test_linear_scaling_divides_positions():
     x, positions = torch.randn(1, 1, 9, 8).double(), torch.arange(9)[None]
-    assert_close(LinearScaledRotary(8, factor=4.0)(x, 4 * positions), Rotary(8)(x, positions))
+    assert_close(LinearScaledRotary(8, factor=4.0).rotate(x, 4 * positions), Rotary(8).rotate(x, positions))
 
 
 def test_ntk_keeps_the_fastest_pair_and_divides_the_slowest():
     x, positions = torch.randn(1, 1, 9, 8).double(), torch.arange(9)[None]
     paper = rotary_from_paper(x, positions, None, frequency=lambda i: (1e4 * 4 ** (8 / 6)) ** (-2 * i / 8))
-    assert_close(NTKAwareRotary(8, factor=4.0)(x, positions), paper)
+    assert_close(NTKAwareRotary(8, factor=4.0).rotate(x, positions), paper)
     plain, ntk = (r.frequencies(dtype=torch.float64, device=None) for r in (Rotary(8), NTKAwareRotary(8, factor=4.0)))
     assert ntk[0] == plain[0]
     assert_close(ntk[-1], plain[-1] / 4)
@@ -64,8 +64,8 @@ def test_yarn_ramps_by_dimension_as_the_published_checkpoints_do(D, N, s):
         return 1e4 ** (-2 * i / D) * (keep + (1 - keep) / s)
 
     paper = rotary_from_paper(x, positions, None, frequency=frequency) * (0.1 * math.log(s) + 1)
-    assert_close(YaRNRotary(D, max_positions=N, factor=s)(x, positions), paper)
-    assert_close(YaRNRotary(D, max_positions=8 * N, original_positions=N, factor=s)(x, positions), paper)
+    assert_close(YaRNRotary(D, max_positions=N, factor=s).rotate(x, positions), paper)
+    assert_close(YaRNRotary(D, max_positions=8 * N, original_positions=N, factor=s).rotate(x, positions), paper)
 
 
 @pytest.mark.parametrize(("D", "N", "s"), [(8, 4, 2.0), (64, 512, 4.0), (128, 4096, 16.0)])
@@ -96,7 +96,7 @@ def test_yarn_by_turns():
         return (1 - gamma) * w / s + gamma * w
 
     paper = rotary_from_paper(x, positions, None, frequency=frequency) * (0.1 * math.log(s) + 1)
-    assert_close(YaRNRotary(16, max_positions=N, factor=s, ramp="turns")(x, positions), paper)
+    assert_close(YaRNRotary(16, max_positions=N, factor=s, ramp="turns").rotate(x, positions), paper)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_yarn_by_turns():
         (lambda: YaRNRotary(8, max_positions=0), "original_positions"),
         (lambda: YaRNRotary(8, max_positions=8, alpha=4, beta=2), "alpha"),
         (lambda: YaRNRotary(8, max_positions=8, ramp="linear"), "ramp"),
-        (lambda: Rotary(8)(torch.zeros(1, 1, 2, 6), torch.arange(2)), "head_dim"),
+        (lambda: Rotary(8).rotate(torch.zeros(1, 1, 2, 6), torch.arange(2)), "head_dim"),
     ],
 )
 def test_wrong_arguments_are_named(build, word):

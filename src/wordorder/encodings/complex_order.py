@@ -123,6 +123,8 @@ class ComplexOrder(WavesAsReal):
         ValueError: an argument is out of range; or from forward: wrong shapes, ids or positions.
     """
 
+    position_dependent = True
+
     def __init__(
         self,
         width: int,

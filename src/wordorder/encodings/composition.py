@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import (
+    PLACES,
     ContentScores,
     Encoding,
     Move,
@@ -149,9 +150,34 @@ class Composition(nn.Module):
             raise ValueError(f"only one encoding can replace the token embeddings, got {', '.join(replacing)}")
         self.parts = nn.ModuleDict({name: part for name, part in parts.items() if name not in replacing})
         self._replacing = replacing  # a plain dict, in which torch registers nothing
+        self._note(parts)
         self.head_dim = head_dim
         self.scale = _content_scale(parts, head_dim)
         """The factor on q.k; in a `Hybrid` that of the first layer."""
+
+    def _note(self, parts: Mapping[str, Encoding]) -> None:
+        """Keep what the classes of the parts decide: tools put wrappers in their place, which no longer show it."""
+        self.place_of: dict[str, type[Encoding]] = {
+            name: next((place for place in PLACES if isinstance(part, place)), Encoding) for name, part in parts.items()
+        }
+        """The base class of each part, which says where it acts."""
+        self.bounded = tuple(name for name, part in parts.items() if part.bounded)
+        """Names of the parts with a learned table of positions."""
+        self.position_dependent = any(
+            part.bounded or part.position_dependent for name, part in parts.items() if name not in self._replacing
+        )
+        """Whether attention depends on the positions themselves, not on distances alone."""
+        self.counts_positions = self.position_dependent or any(
+            place is OnEmbeddings or parts[name].position_dependent for name, place in self.place_of.items()
+        )
+        """Whether anything does, the embeddings included: padding on the left must then not count."""
+        self.two_sided = any(
+            getattr(module, "bidirectional", False)
+            for name, part in parts.items()
+            if name not in self._replacing
+            for module in part.modules()
+        )
+        """Whether a part has separate weights for keys on the right."""
 
     @property
     def replacement(self) -> ReplacesEmbedding | None:
@@ -173,9 +199,9 @@ class Composition(nn.Module):
         """
         positions = as_positions(positions)
         check_positions_fit("positions", positions, x_BTC.shape[0], x_BTC.shape[-2])
-        for part in self.parts.values():
-            if isinstance(part, OnEmbeddings):
-                x_BTC = part(x_BTC, window if part.bounded and window is not None else positions)
+        for name, part in self.parts.items():
+            if self.place_of[name] is OnEmbeddings:
+                x_BTC = part(x_BTC, window if name in self.bounded and window is not None else positions)
         return x_BTC
 
     def prepare(
@@ -211,11 +237,6 @@ class Composition(nn.Module):
             self.scale, terms.values(), positions=positions, two_sided=self.two_sided, head_dim=self.head_dim
         )
 
-    @property
-    def two_sided(self) -> bool:
-        """Tell whether a part has separate weights for keys on the right."""
-        return any(getattr(module, "bidirectional", False) for module in self.parts.modules())
-
     def terms(
         self,
         positions: PositionsLike,
@@ -232,13 +253,14 @@ class Composition(nn.Module):
         device = device or next(there, torch.device("cpu"))
         found: dict[str, Term] = {}
         for name, part in self.parts.items():
-            if isinstance(part, OnQueriesAndKeys):
-                found[name] = part.prepare(query, key, dtype=dtype, device=device)
-            elif isinstance(part, OnScores):
+            place = self.place_of[name]
+            if place is OnQueriesAndKeys:
+                found[name] = part(query, key, dtype=dtype, device=device)
+            elif place is OnScores:
                 with no_autocast(device):  # a few rows of a table: 16 bits would cost exactness and save nothing
                     found[name] = part(query, key, device, dtype)
-            elif isinstance(part, OnScoresByContent):
-                found[name] = part.prepare(query, key, device=device)
+            elif place is OnScoresByContent:
+                found[name] = part(query, key, device=device)
         return found
 
     def parts_of(self, layer: int) -> tuple[nn.Module, ...]:
@@ -306,6 +328,7 @@ class Hybrid(Composition):
         own = [{name: part for name, part in parts.items() if name in names} for names in by_layer]
         super().__init__(own[0], head_dim=head_dim)
         self.parts.update({name: part for name, part in parts.items() if name not in own[0]})
+        self._note(parts)
         kinds = list(dict.fromkeys(tuple(of_layer) for of_layer in own))
         self.kinds: tuple[tuple[str, ...], ...] = tuple(kinds)
         """The names of the parts of each kind of layer."""

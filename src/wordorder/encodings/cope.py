@@ -90,17 +90,17 @@ class CoPEScores(ContentScores):
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        table = self.encoding.tables[self.index]
-        assert isinstance(table, nn.Embedding)
+        rows_P = torch.arange(self.encoding.max_position + 1, device=q_BHTD.device)
+        table_PD = self.encoding.tables[self.index](rows_P)
         if self.rank_BS is None:
-            return interpolated_by_count(q_BHTD, k_BHSD, table.weight, scale, visible)
+            return interpolated_by_count(q_BHTD, k_BHSD, table_PD, scale, visible)
         rank_BHS = self.rank_BS[:, None].expand(*k_BHSD.shape[:2], -1)
         ordered_BHSD = k_BHSD.gather(2, rank_BHS[..., None].expand_as(k_BHSD))
         shape = (*q_BHTD.shape[:3], k_BHSD.shape[2])
         seen = visible.dense(q_BHTD.device) if isinstance(visible, Visibility) else visible
         if seen is not None:
             seen = seen.expand(shape).gather(-1, rank_BHS[:, :, None].expand(shape))
-        term_BHTS = interpolated_by_count(q_BHTD, ordered_BHSD, table.weight, scale, seen)
+        term_BHTS = interpolated_by_count(q_BHTD, ordered_BHSD, table_PD, scale, seen)
         return term_BHTS.gather(-1, rank_BHS.argsort(-1)[:, :, None].expand(shape))
 
 

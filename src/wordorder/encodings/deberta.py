@@ -197,13 +197,13 @@ class DeBERTaScores(ContentScores):
 
     def _rows(self, projection: nn.Module, row_R: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Project these rows of P, or all of them, for each head, (1, H, R, D); each row of P at most once."""
-        table_XC = self.encoding.table.weight
+        table, rows = self.encoding.table, 2 * self.encoding.span
         # one branch for every length where the code is traced
-        if row_R is None or torch.compiler.is_compiling() or row_R.shape[0] >= table_XC.shape[0]:
-            rows_RX = projection(table_XC)
+        if row_R is None or torch.compiler.is_compiling() or row_R.shape[0] >= rows:
+            rows_RX = projection(table(torch.arange(rows, device=self.as_key.device)))
             rows_RX = rows_RX if row_R is None else F.embedding(row_R, rows_RX)
         else:
-            rows_RX = projection(F.embedding(row_R, table_XC))
+            rows_RX = projection(table(row_R))
         heads = self.encoding.heads
         rows_RHD = rows_RX.view(rows_RX.shape[0], heads, rows_RX.shape[-1] // heads)  # there may be no row
         return rows_RHD.transpose(0, 1)[None].to(dtype)

@@ -38,4 +38,5 @@ class Learned(OnEmbeddings):
 
     def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Add the position's vector to the embeddings."""
-        return x_BTC + table_rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)
+        row_BT = table_rows(as_positions(positions), self.max_positions, x_BTC.device)
+        return x_BTC + self.table(row_BT).type_as(x_BTC)

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -181,6 +181,10 @@ class OnQueriesAndKeys(Encoding, ABC):
     ) -> tuple[Move, Move]:
         """Return the moves of queries and of keys, once per forward; the two may differ (xPos)."""
 
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Move, Move]:
+        """Call `prepare`: networks call the module, so that hooks, adapters and offloading act."""
+        return self.prepare(*args, **kwargs)
+
 
 class OnScores(Encoding, ABC):
     """An encoding that adds a content-independent bias to the scores, shared by all layers."""
@@ -278,4 +282,15 @@ class OnScoresByContent(Encoding, ABC):
 
     @abstractmethod
     def prepare(self, query_positions: Positions, key_positions: Positions, *, device: torch.device) -> ContentScores:
-        """Compute what depends on positions alone, once per forward, and return the term."""
+        """Compute what depends on positions alone, once per forward, and return the term.
+
+        Parameters of this module are read here and handed on in the term; its sub-modules may be called later.
+        """
+
+    def forward(self, *args: Any, **kwargs: Any) -> ContentScores:
+        """Call `prepare`: networks call the module, so that hooks, adapters and offloading act."""
+        return self.prepare(*args, **kwargs)
+
+
+PLACES = (OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent)
+"""The base classes of what a network calls, in the order in which they act."""

@@ -73,7 +73,7 @@ class Rotary(OnQueriesAndKeys):
         angle_B1TK = position_BT[:, None, :, None].to(wide) * frequency_K
         return Rotation(angle_B1TK.cos() * self.magnitude(), angle_B1TK.sin() * self.magnitude())
 
-    def forward(self, x_BHTD: Tensor, positions: PositionsLike) -> Tensor:
+    def rotate(self, x_BHTD: Tensor, positions: PositionsLike) -> Tensor:
         """Rotate queries or keys."""
         if x_BHTD.shape[-1] != self.head_dim:
             raise ValueError(f"x must end in head_dim={self.head_dim}, got {tuple(x_BHTD.shape)}")

@@ -68,8 +68,8 @@ class ShawScores(ContentScores):
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
         """Multiply every query with all 2k + 1 vectors, then pick one per key, without a (T, S, D) tensor."""
         del k_BHSD, visible
-        table = self.encoding.tables[self.index]
-        assert isinstance(table, nn.Embedding)
-        by_row_BHTR = (scale * q_BHTD) @ table.weight.type_as(q_BHTD).T
+        rows_R = torch.arange(2 * self.encoding.max_distance + 1, device=q_BHTD.device)
+        table_RD = self.encoding.tables[self.index](rows_R)
+        by_row_BHTR = (scale * q_BHTD) @ table_RD.type_as(q_BHTD).T
         row_BHTS = self.row_BTS[:, None].expand(*q_BHTD.shape[:2], -1, -1)
         return by_row_BHTR.gather(-1, row_BHTS)

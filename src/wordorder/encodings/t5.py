@@ -4,7 +4,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from wordorder.encodings.places import OnDistance, check_positive
 from wordorder.ops import t5_bucket
@@ -70,7 +69,7 @@ class T5(OnDistance):
         bucket = t5_bucket(
             distance, buckets=self.buckets, max_distance=self.max_distance, bidirectional=self.bidirectional
         )
-        return self.scale * F.embedding(bucket, self.table.weight).movedim(-1, 0)
+        return self.scale * self.table(bucket).movedim(-1, 0)
 
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """Return the table; each of its numbers has a gradient from the first step on."""

@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -114,14 +114,14 @@ class TransformerXL(OnScoresByContent):
         maps = sum(parameter.numel() for parameter in self.projections.parameters())
         return {"W_r": maps, "u, v": sum(parameter.numel() for parameter in self.parameters()) - maps}
 
-    def vectors(self, layer: int, *, right: bool) -> tuple[Tensor, Tensor]:
-        """Return u and v for keys on this side, (H, D) each."""
-        u, v = self.content_bias, self.position_bias
-        if self.sides != "signed":
-            v = self.position_bias_right if right else _with_zero_gradient(v, self.position_bias_right)
-        if self.sides == "two-vectors":
-            u = self.content_bias_right if right else _with_zero_gradient(u, self.content_bias_right)
-        return (u[layer], v[layer]) if self.vectors_per_layer else (u, v)
+    def vectors(self) -> "Vectors":
+        """Return u, v and their counterparts for keys to the right, (H, D) each; (L, H, D) where layers have their own.
+
+        A vector that a side does not have is the other side's.
+        """
+        right_v = self.position_bias if self.sides == "signed" else self.position_bias_right
+        right_u = self.content_bias_right if self.sides == "two-vectors" else self.content_bias
+        return Vectors(self.content_bias, self.position_bias, right_u, right_v)
 
     def sines(self, back: Tensor) -> Tensor:
         """Return R(t) of t = query - key, (..., C) in at least float32; |t| in place of t unless signed; clamped."""
@@ -149,7 +149,16 @@ class TransformerXL(OnScoresByContent):
             back_BW = -diagonal_distances(query.length, key.length, shift_B1, device)
         else:
             back_BW, column_BTS = _occurring(-distances_BTS(query, key, device))
-        return TransformerXLScores(self, back_BW, self.sines(back_BW), column_BTS, left)
+        return TransformerXLScores(self, back_BW, self.sines(back_BW), column_BTS, left, self.vectors())
+
+
+class Vectors(NamedTuple):
+    """The vectors u and v, as they are for keys to the left and for keys to the right."""
+
+    u: Tensor
+    v: Tensor
+    right_u: Tensor
+    right_v: Tensor
 
 
 @dataclass(frozen=True)
@@ -164,6 +173,7 @@ class TransformerXLScores(ContentScores):
     """The index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1."""
     left: int | None
     """Number of distances, the first ones, that are not to the right; None = unknown without reading a tensor."""
+    vectors: "Vectors"
     index: int = 0
     all_right: bool = False
 
@@ -182,7 +192,7 @@ class TransformerXLScores(ContentScores):
     ) -> tuple[Tensor | None, Bias]:
         """Return u, to be added to the queries, and the products with R; with ``rotated`` None, and u.k in the bias."""
         right = self._side(visible)
-        u_HD, v_HD = self.encoding.vectors(self.index, right=bool(right))
+        u_HD, v_HD = self._vectors(right=bool(right))
         seen = seen_diagonals(visible, self.left, self.back_BW.shape[1])
         rows_BHRD = scale * self._rows(q_BHTD.dtype, seen)
         term = self._by_distance(q_BHTD + v_HD[:, None].type_as(q_BHTD), rows_BHRD, k_BHSD.shape[2], seen.start)
@@ -196,6 +206,14 @@ class TransformerXLScores(ContentScores):
         ones_BHT1 = u_k_BHS1.new_ones(1, 1, 1, 1).expand(1, k_BHSD.shape[1], q_BHTD.shape[2], 1)
         return None, term + LowRankBias(ones_BHT1, u_k_BHS1)
 
+    def _vectors(self, *, right: bool) -> tuple[Tensor, Tensor]:
+        u, v, right_u, right_v = self.vectors
+        if self.encoding.sides != "signed":
+            v = right_v if right else _with_zero_gradient(v, right_v)
+        if self.encoding.sides == "two-vectors":
+            u = right_u if right else _with_zero_gradient(u, right_u)
+        return (u[self.index], v[self.index]) if self.encoding.vectors_per_layer else (u, v)
+
     def _side(self, visible: Visibility | Tensor | None) -> bool | None:
         """Tell whether all visible keys are to the right (True) or none (False); None if both sides are needed."""
         if self.all_right or self.encoding.sides == "signed":
@@ -208,9 +226,10 @@ class TransformerXLScores(ContentScores):
         """Return ``W R(t)`` per head for the distances that are seen, (1 or B, H, R, D)."""
         # called, not multiplied by its weight: an adapter in its place computes more than that
         projection = self.encoding.projections[self.index]
-        weight = projection.weight
-        assert isinstance(weight, Tensor)
-        rows_BRX = projection(self.sines_BWC[:, seen].to(weight.dtype))
+        weight = getattr(projection, "weight", None)
+        is_plain = isinstance(weight, Tensor) and weight.is_floating_point()  # a quantised one is not computed in
+        sines_BRC = self.sines_BWC[:, seen].to(cast("Tensor", weight).dtype if is_plain else dtype)
+        rows_BRX = projection(sines_BRC)
         rows_BRHD: Tensor = rows_BRX.unflatten(-1, (self.encoding.heads, -1))
         return rows_BRHD.transpose(1, 2).to(dtype)
 
@@ -223,7 +242,7 @@ class TransformerXLScores(ContentScores):
 
     def _right_of_v(self, rows_BHWD: Tensor, queries: int) -> Bias:
         """Return the correction for v_right: ``(v_right - v) . row(t)`` for t < 0, else 0."""
-        (_, v_HD), (_, right_HD) = (self.encoding.vectors(self.index, right=side) for side in (False, True))
+        (_, v_HD), (_, right_HD) = (self._vectors(right=side) for side in (False, True))
         added_BHW = (rows_BHWD @ (right_HD - v_HD)[..., None].type_as(rows_BHWD))[..., 0]
         added_BHW = added_BHW.masked_fill(self.back_BW[:, None] >= 0, 0)
         if self.column_BTS is None and added_BHW.shape[0] == 1:
@@ -232,7 +251,7 @@ class TransformerXLScores(ContentScores):
 
     def _right_of_u(self, k_BHSD: Tensor, scale: float, queries: int) -> Bias:
         """Return the correction for u_right: ``scale (u_right - u) . k_j`` for t < 0, else 0."""
-        (u_HD, _), (right_HD, _) = (self.encoding.vectors(self.index, right=side) for side in (False, True))
+        (u_HD, _), (right_HD, _) = (self._vectors(right=side) for side in (False, True))
         added_BHS = scale * (k_BHSD @ (right_HD - u_HD)[..., None].type_as(k_BHSD))[..., 0]
         is_right_B1TS = self._at_pairs((self.back_BW < 0)[:, None, None].expand(-1, 1, queries, -1))
         return DenseBias(added_BHS[:, :, None].masked_fill(~is_right_B1TS, 0), may_hide=False)

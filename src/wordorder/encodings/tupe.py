@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from wordorder.encodings.places import Encoding, OnScores, check_choice, check_positive
 from wordorder.encodings.t5 import T5
 from wordorder.ops import Bias, Contiguous, LowRankBias, Positions, PositionsLike, as_positions
-from wordorder.ops.positions import check_within_table, table_rows
+from wordorder.ops.positions import table_rows
 
 CLS = Literal["position-0", "none"]
 Theta = Literal["table-rows", "free"]
@@ -52,22 +52,21 @@ class ProjectedPositions(Encoding):
             "norm": sizes["norm"],
         }
 
-    def position_queries(self, positions: Positions) -> Tensor:
+    def position_queries(self, positions: Positions, device: torch.device | None) -> Tensor:
         """Return the position queries, (1 or B, H, T, d)."""
-        return self._projected(self.query_projection, positions)
+        return self._projected(self.query_projection, positions, device)
 
-    def position_keys(self, positions: Positions) -> Tensor:
+    def position_keys(self, positions: Positions, device: torch.device | None) -> Tensor:
         """Return the position keys, (1 or B, H, T, d)."""
-        return self._projected(self.key_projection, positions)
+        return self._projected(self.key_projection, positions, device)
 
-    def _projected(self, projection: nn.Linear, positions: Positions) -> Tensor:
+    def _projected(self, projection: nn.Module, positions: Positions, device: torch.device | None) -> Tensor:
+        row_BT = table_rows(positions, self.max_positions, device, first_row=self.first_row)
         if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
-            row_1TC = table_rows(self.table.weight, positions, self.max_positions, first_row=self.first_row)
-            vector_BTC = projection(self.norm(row_1TC))
+            vector_BTC = projection(self.norm(self.table(row_BT)))
         else:  # every row is projected once, then read by each example: cheaper than projecting B * T rows
-            check_within_table(positions, self.max_positions)
-            row_BT = positions.index_BT(self.table.weight.device).clamp(min=0) + self.first_row
-            vector_BTC = F.embedding(row_BT, projection(self.norm(self.table.weight)))
+            row_R = torch.arange(self.max_positions + self.first_row, device=row_BT.device)
+            vector_BTC = F.embedding(row_BT, projection(self.norm(self.table(row_R))))
         return vector_BTC.view(*vector_BTC.shape[:-1], self.heads, self.head_dim).transpose(1, 2)
 
 
@@ -148,9 +147,9 @@ class TUPE(ProjectedPositions, OnScores):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
-        """Return the correlation of positions, [CLS] untied; device and dtype are those of the parameters."""
-        del device, dtype
-        return self._bias(as_positions(query_positions), as_positions(key_positions))
+        """Return the correlation of positions, [CLS] untied, in the dtype of the parameters."""
+        del dtype
+        return self._bias(as_positions(query_positions), as_positions(key_positions), device or _device_of(self))
 
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """Return the query projection and free thetas: with these at 0 all correlations and both thetas are 0.
@@ -173,41 +172,44 @@ class TUPE(ProjectedPositions, OnScores):
         free = {"thetas": self.free_theta.numel()} if hasattr(self, "free_theta") else {}
         return super().cost_parts() | free
 
-    def thetas(self) -> Tensor:
-        """Return theta1 and theta2 per head, (2, H)."""
+    def thetas(self, device: torch.device | None = None) -> Tensor:
+        """Return theta1 and theta2 per head, (2, H); the table is read on ``device``, None = that of the parameters."""
         if self.theta == "free":
             return self.free_theta
-        row_2C = self.norm(self.table.weight[:2])
+        device = device or _device_of(self)
+        row_2C = self.norm(self.table(torch.arange(2, device=device)))
         product_2C = self.query_projection(row_2C) * self.key_projection(row_2C)
         return product_2C.unflatten(-1, (self.heads, self.head_dim)).sum(-1) * self.content_scale(self.head_dim)
 
-    def _bias(self, query: Positions, key: Positions) -> Bias:
-        return self._correlation(query, key, *self._cls_scores(query, key))
+    def _bias(self, query: Positions, key: Positions, device: torch.device) -> Bias:
+        return self._correlation(query, key, device, self._cls_scores(query, key, device))
 
-    def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
-        """Return the [CLS] row, one number per key (1 or B, H, S), and the column, one per query (1 or B, H, T)."""
+    def _cls_scores(self, query: Positions, key: Positions, device: torch.device) -> tuple[Tensor, Tensor] | None:
+        """Return the [CLS] row, one number per key (1 or B, H, S), and the column, one per query (1 or B, H, T).
+
+        None where [CLS] is not untied.
+        """
         if self.cls == "none":
-            empty = self.table.weight.new_zeros(1, self.heads, 0)
-            return empty, empty
-        theta1_H, theta2_H = self.thetas()
+            return None
+        theta1_H, theta2_H = self.thetas(device)
         row_BHS = theta1_H[None, :, None].expand(1, -1, key.length)
         column_BHT = theta2_H[None, :, None].expand(1, -1, query.length)
         return row_BHS, column_BHT
 
-    def _correlation(self, query: Positions, key: Positions, row_BHS: Tensor, column_BHT: Tensor) -> Bias:
-        """Return the low-rank term: ``row`` and ``column`` on the [CLS] row and column, V elsewhere."""
-        a_BHTD = self.position_queries(query) * self.content_scale(self.head_dim)
-        c_BHSD = self.position_keys(key)
-        if self.cls == "none":
+    def _correlation(
+        self, query: Positions, key: Positions, device: torch.device, cls_scores: tuple[Tensor, Tensor] | None
+    ) -> Bias:
+        """Return the low-rank term: these scores on the [CLS] row and column, V elsewhere."""
+        a_BHTD = self.position_queries(query, device) * self.content_scale(self.head_dim)
+        c_BHSD = self.position_keys(key, device)
+        if cls_scores is None:
             return LowRankBias(a_BHTD, c_BHSD)
-        cls_query_BHT1, cls_key_BHS1 = (self._is_cls(positions) for positions in (query, key))
+        row_BHS, column_BHT = cls_scores
+        cls_query_BHT1, cls_key_BHS1 = (_is_cls(positions, device) for positions in (query, key))
         column_BHT1 = column_BHT[..., None].masked_fill(cls_query_BHT1, 0)
         a, c = a_BHTD.masked_fill(cls_query_BHT1, 0), c_BHSD.masked_fill(cls_key_BHS1, 0)
         query_factor = _join(a, cls_query_BHT1.type_as(a), column_BHT1)
         return LowRankBias(query_factor, _join(c, row_BHS[..., None], cls_key_BHS1.type_as(c)))
-
-    def _is_cls(self, positions: Positions) -> Tensor:
-        return (positions.index_BT(self.table.weight.device) == 0)[:, None, :, None]
 
 
 class TUPERelative(TUPE):
@@ -286,9 +288,9 @@ class TUPERelative(TUPE):
 
     def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
         """Return the matrices for a figure: the "absolute" part, the "relative" part, and the "sum" with the reset."""
-        query = as_positions(positions)
+        query, device = as_positions(positions), _device_of(self)
         return {
-            "absolute": self._correlation(query, query, *TUPE._cls_scores(self, query, query)).dense(),
+            "absolute": self._correlation(query, query, device, TUPE._cls_scores(self, query, query, device)).dense(),
             "relative": self.relative(query, query).dense(),
             "sum": self(query, query).dense(),
         }
@@ -297,21 +299,30 @@ class TUPERelative(TUPE):
         extra = self.others_to_cls.numel() if hasattr(self, "others_to_cls") else 0
         return {**super().cost_parts(), "relative table": self.relative.table.weight.numel() + extra}
 
-    def _bias(self, query: Positions, key: Positions) -> Bias:
-        return super()._bias(query, key) + self.relative(query, key)
+    def _bias(self, query: Positions, key: Positions, device: torch.device) -> Bias:
+        return super()._bias(query, key, device) + self.relative(query, key, device)
 
-    def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
-        row_BHS, column_BHT = super()._cls_scores(query, key)
-        if self.cls == "none":
-            return row_BHS, column_BHT
-        device = self.table.weight.device
+    def _cls_scores(self, query: Positions, key: Positions, device: torch.device) -> tuple[Tensor, Tensor] | None:
+        of_positions = super()._cls_scores(query, key, device)
+        if of_positions is None:
+            return None
+        row_BHS, column_BHT = of_positions
         if self.reset == "reference-code":
-            row_BHS = row_BHS + self.relative.table.weight[self.relative.buckets // 2][None, :, None]
+            unreached_1 = torch.full((1,), self.relative.buckets // 2, device=device)
+            row_BHS = row_BHS + self.relative.table(unreached_1)[..., None]
             column_BHT = column_BHT + self.others_to_cls[..., None]
         # [CLS] is at position 0: key j is at distance p_j from it, and it is at distance -p_i from query i
         row_BHS = row_BHS - self.relative.at_distance(key.index_BT(device)).transpose(0, 1)
         column_BHT = column_BHT - self.relative.at_distance(-query.index_BT(device)).transpose(0, 1)
         return row_BHS, column_BHT
+
+
+def _device_of(encoding: nn.Module) -> torch.device:
+    return next(encoding.parameters()).device
+
+
+def _is_cls(positions: Positions, device: torch.device) -> Tensor:
+    return (positions.index_BT(device) == 0)[:, None, :, None]
 
 
 def _join(*parts: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> tuple[Shift, Shift]:
-        """Return position queries and position keys; dtype and device are those of the parameters."""
-        del dtype, device
+        """Return position queries and position keys, in the dtype of the parameters."""
+        del dtype
         query, key = as_positions(query_positions), as_positions(key_positions)
-        return Shift(self.position_queries(query)), Shift(self.position_keys(key))
+        return Shift(self.position_queries(query, device)), Shift(self.position_keys(key, device))

@@ -161,15 +161,23 @@ class MemoryState(ABC):
         """Return the state itself: states are cut off from the graph when they are made."""
         return self
 
-    def to(self, device: torch.device | str) -> Self:
-        """Return the state on another device.
+    def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
+        """Return the state on another device; None = where it is (accelerate asks so where it knows of none).
 
         Raises:
             BadInput: of something else, such as a dtype: slots keep theirs, and positions are whole numbers.
         """
+        if device is None:
+            return self
         if not isinstance(device, torch.device | str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadInput(f"a state moves to a device, such as 'cuda', got {device}; its dtypes stay as they are")
-        return self._each(lambda tensor: tensor.to(device))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def usable_in_training(self) -> Self:
+        """Return a state that autograd can read: what `torch.inference_mode` made is copied."""
+        if torch.compiler.is_compiling() or not any(tensor.is_inference() for tensor in self.slots().values()):
+            return self
+        return self._each(torch.clone)
 
     def reorder(self, rows: Tensor) -> Self:
         """Return a state whose row b continues from row ``rows[b]`` (long, of any number), as in beam search.

@@ -60,6 +60,8 @@ class OpenSegment:
             raise ValueError(f"memory must be a {memory.state_type.__name__} here, got {type(state).__name__}")
         if state is not None and state.layers != layers:
             raise ValueError(f"memory must be of {layers} layers, got one of {state.layers}")
+        if state is not None and torch.is_grad_enabled():
+            state = state.usable_in_training()
         return cls(memory=memory, layers=layers, state=None if state is None else state.last(memory.length), keep=keep)
 
     @property

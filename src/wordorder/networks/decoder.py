@@ -14,7 +14,7 @@ from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
-from wordorder.networks.stack import Stack
+from wordorder.networks.stack import Stack, check_left_padding
 from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, check_key_padding
 
 
@@ -135,7 +135,8 @@ class Decoder(Stack):
             return_attentions: also return every layer's attention weights; slow.
 
         Raises:
-            BadInput: key_padding_mask is not bool (B, S), or source_padding_mask not bool of the source's shape.
+            BadInput: key_padding_mask is not bool (B, S), or source_padding_mask not bool of the source's shape; or
+                padding on the left without positions, as in `Encoder.forward`.
             ValueError: neither or both of input_ids and inputs_embeds are given, ids are not integers (B, T) or outside
                 the vocabulary (looked at on the CPU only), a position is beyond a learned table, a source is given to
                 a decoder without cross-attention or none to one with it, positions with a cache are not `Contiguous`,
@@ -154,11 +155,12 @@ class Decoder(Stack):
                 return_attentions=return_attentions,
             )
             return DecoderOutput(hidden, all_hidden, attentions, memory=memory, logits=self._logits(hidden))
+        check_left_padding(self.encoding, positions, key_padding_mask)
         given = input_ids if inputs_embeds is None else inputs_embeds
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)
         x_BTC, where = self.embed(input_ids, inputs_embeds, positions)
-        if cache is not None and self._checkpointed:
+        if cache is not None and self.checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass cache=None")
         plan = self.plan(
             where,

@@ -9,7 +9,7 @@ from wordorder.memory import MemoryState
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import EncoderLayer
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
-from wordorder.networks.stack import Stack
+from wordorder.networks.stack import Stack, check_left_padding
 from wordorder.ops import PositionsLike
 
 
@@ -93,7 +93,8 @@ class Encoder(Stack):
             return_attentions: also return every layer's attention weights; slow.
 
         Raises:
-            BadInput: key_padding_mask is not bool (B, T).
+            BadInput: key_padding_mask is not bool (B, T); or it hides the first tokens of a row, without positions,
+                from an encoding that counts positions (looked at on the CPU only).
             ValueError: neither or both of input_ids and inputs_embeds are given, ids are not integers (B, T) or outside
                 the vocabulary (looked at on the CPU only), a position is beyond a learned table, a memory is given to
                 an encoder that has none, or positions to one that has; padding as in `read_segment`.
@@ -110,6 +111,7 @@ class Encoder(Stack):
                 return_attentions=return_attentions,
             )
             return EncoderOutput(*read)
+        check_left_padding(self.encoding, positions, key_padding_mask)
         x_BTC, where = self.embed(input_ids, inputs_embeds, positions)
         plan = self.plan(
             where, x_BTC, key_padding_mask=key_padding_mask, backend=backend, return_attentions=return_attentions

@@ -1,13 +1,15 @@
 """The base of encoders and decoders: token embeddings, word order, layers, and a norm at the end."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
-from wordorder.encodings import Composition, Encoding, ReplacesEmbedding, Use
+from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
+from wordorder.errors import BadInput
 from wordorder.memory import (
     MemoryState,
     OpenSegment,
@@ -29,7 +31,7 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
-from wordorder.ops.execution import run_layer
+from wordorder.ops.execution import may_be_read, run_layer
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.tokens import check_embeddings, check_token_ids
 
@@ -118,7 +120,7 @@ class Stack(nn.Module):
         check_positions_fit("positions", where, given.shape[0], given.shape[1])
         if inputs_embeds is not None:
             x_BTC = inputs_embeds
-        elif isinstance(self.embedding, ReplacesEmbedding):
+        elif _reads_positions(self.embedding):
             x_BTC = self.embedding(given, where if in_segment is None else in_segment)
         else:
             x_BTC = self.embedding(given)
@@ -168,14 +170,13 @@ class Stack(nn.Module):
         attentions: list[Tensor] = []
         cross_attentions: list[Tensor] = []
         for index, layer in enumerate(self.layers):
-            assert isinstance(layer, DecoderLayer)
             all_hidden.append(x_BTC)
             arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
             if return_attentions:
-                own, cross = layer.attention_weights(x_BTC, *arguments)
+                own, cross = cast("DecoderLayer", layer).attention_weights(x_BTC, *arguments)
                 attentions.append(own)
                 cross_attentions += [] if cross is None else [cross]
-            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self._checkpointed)
+            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self.checkpointed)
         hidden = self.finish(x_BTC)
         return (
             hidden,
@@ -203,8 +204,10 @@ class Stack(nn.Module):
         }
 
     @property
-    def _checkpointed(self) -> bool:
-        return self.gradient_checkpointing and self.training
+    def checkpointed(self) -> bool:
+        """Whether layers are computed again in the backward pass instead of keeping what they hold."""
+        # nothing is computed again where no gradient is: a sample in the middle of training may use a cache
+        return self.gradient_checkpointing and self.training and torch.is_grad_enabled()
 
     def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> OpenSegment:
         """Open a segment after the state that earlier ones left.
@@ -255,11 +258,10 @@ class Stack(nn.Module):
         if given is None or given.dim() < 2:
             self.embed(input_ids, inputs_embeds, positions)  # says what is wrong
             raise AssertionError
-        position_dependent = any(part.bounded or part.position_dependent for part in self.encoding.parts.values())
         valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
-        step = SegmentStep(segment, given.shape[1], valid_BT, self.causal, position_dependent)
+        step = SegmentStep(segment, given.shape[1], valid_BT, self.causal, self.encoding.position_dependent)
         check_step(step, given.shape[0], channels=self.options.channels, heads=self.heads)
-        if segment.keep and self._checkpointed:
+        if segment.keep and self.checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
         x_BTC, _ = self.embed(
             input_ids,
@@ -274,7 +276,7 @@ class Stack(nn.Module):
             x_BTC,
             step,
             plan_step(step, self.encoding, sizes, **wanted),
-            checkpointed=self._checkpointed,
+            checkpointed=self.checkpointed,
             return_all_hidden=return_all_hidden,
             return_attentions=return_attentions,
         )
@@ -312,11 +314,36 @@ class Stack(nn.Module):
 
 def _check_room(options: TransformerOptions, encoding: Composition) -> None:
     """Refuse a table that the memory alone would fill."""
-    bounded = [name for name, part in encoding.parts.items() if isinstance(part, Encoding) and part.bounded]
-    if options.memory is not None and bounded and options.memory.length >= options.max_positions:
+    if options.memory is not None and encoding.bounded and options.memory.length >= options.max_positions:
         raise ValueError(
             f"max_positions={options.max_positions} must hold the memory's {options.memory.length} slots and a segment:"
-            f" encoding {'+'.join(bounded)!r} has a table of positions; raise max_positions or shorten the memory"
+            f" encoding {'+'.join(encoding.bounded)!r} has a table of positions; raise max_positions or shorten the"
+            " memory"
+        )
+
+
+def _reads_positions(embedding: nn.Module) -> bool:
+    """Tell whether embeddings are called with positions, within the wrapper of a tool too."""
+    if isinstance(embedding, nn.Embedding):
+        return False
+    return any(isinstance(module, ReplacesEmbedding) for module in embedding.modules())
+
+
+def check_left_padding(encoding: Composition, positions: object, key_padding_mask: Tensor | None) -> None:
+    """Refuse padding on the left without positions where an encoding counts them (looked at on the CPU only).
+
+    Raises:
+        BadInput: a token would stand as far from the beginning as its row has padding.
+    """
+    if positions is not None or key_padding_mask is None or not encoding.counts_positions:
+        return
+    if key_padding_mask.dim() != 2 or not key_padding_mask.numel() or not may_be_read(key_padding_mask):
+        return
+    if bool((key_padding_mask[:, 0] & ~key_padding_mask.all(1)).any()):
+        raise BadInput(
+            "key_padding_mask hides the first tokens of a row, and this encoding counts positions, so it must be told"
+            " where the tokens stand: pass positions=Contiguous(T, offset), with an offset per row that is minus the"
+            " number of its padding tokens (on from the cache: plus the tokens that it holds)"
         )
 
 
@@ -332,7 +359,8 @@ def check_given(input_ids: Tensor | None, inputs_embeds: Tensor | None, embeddin
     """Return the token ids (B, T) or the embeddings (B, T, channels) that were given; raise ValueError for others."""
     given = one_input(input_ids, inputs_embeds)
     if input_ids is not None:
-        check_token_ids(input_ids, embedding.num_embeddings)
+        # adapters and wrappers do not say how many rows their table has
+        check_token_ids(input_ids, getattr(embedding, "num_embeddings", None))
     else:
         check_embeddings(given, channels)
     return given

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from wordorder.errors import BadInput
 from wordorder.ops.execution import may_be_read
@@ -267,10 +266,7 @@ def check_within_table(positions: Positions, limit: int) -> None:
         raise ValueError(f"positions must not be negative for a learned table, got {lowest}")
 
 
-def table_rows(table_PC: Tensor, positions: Positions, limit: int, *, first_row: int = 0) -> Tensor:
-    """Return ``table[first_row + position]``, (1 or B, T, C): a slice if one offset serves all, else a gather."""
+def table_rows(positions: Positions, limit: int, device: torch.device | None, *, first_row: int = 0) -> Tensor:
+    """Return the row of each position in a learned table, ``first_row + position``, long (1 or B, T)."""
     check_within_table(positions, limit)
-    if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
-        start = first_row + positions.offset
-        return table_PC[start : start + positions.length][None]
-    return F.embedding(positions.index_BT(table_PC.device).clamp(min=0) + first_row, table_PC)
+    return positions.index_BT(device).clamp(min=0) + first_row

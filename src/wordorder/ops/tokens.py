@@ -11,14 +11,17 @@ from wordorder.ops.visibility import valid_tokens
 Pooling = Literal["mean", "first", "last"]
 
 
-def check_token_ids(token_ids_BT: Tensor, vocabulary: int) -> None:
-    """Raise ValueError where ids are not int64 or int32 (B, T), or outside the vocabulary (looked at on the CPU)."""
+def check_token_ids(token_ids_BT: Tensor, vocabulary: int | None) -> None:
+    """Raise ValueError where ids are not int64 or int32 (B, T), or outside the vocabulary (looked at on the CPU).
+
+    A vocabulary of None is unknown: the table itself refuses what it does not have.
+    """
     if token_ids_BT.dim() != 2 or token_ids_BT.dtype not in (torch.int64, torch.int32):
         shape = tuple(token_ids_BT.shape)
         raise ValueError(
             f"token ids must be integers (batch, tokens), int64 or int32, got {token_ids_BT.dtype} {shape}"
         )
-    if not token_ids_BT.numel() or not may_be_read(token_ids_BT):
+    if vocabulary is None or not token_ids_BT.numel() or not may_be_read(token_ids_BT):
         return
     low, high = (int(end) for end in token_ids_BT.aminmax())
     if low < 0 or high >= vocabulary:
