@@ -451,7 +451,10 @@ def test_a_decoder_with_left_padding():
     network = Decoder(50, width=32, heads=2, layers=2, max_positions=40, encoding="tupe-r").eval()
     ids = torch.randint(5, 50, (2, 33))
     valid = torch.arange(33) >= torch.tensor([[0], [13]])
-    ours, slow = (network(ids, key_padding_mask=~valid, backend=backend).hidden for backend in ("triton", "reference"))
+    positions = Contiguous(33, torch.tensor([0, -13]))
+    ours, slow = (
+        network(ids, positions, key_padding_mask=~valid, backend=backend).hidden for backend in ("triton", "reference")
+    )
     assert (ours - slow)[valid].abs().max() < 1e-5
 
 

@@ -198,7 +198,7 @@ def test_translation_of_complex_states(scores):
 def test_training_in_every_style_and_dtype(style):
     for dtype in (torch.float32, torch.bfloat16):
         encoder = build(dtype=dtype, dropout=0.2, attention_dropout=0.2, padding_idx=0, **style).train()
-        ids = torch.randint(40, (2, 7))
+        ids = torch.randint(1, 40, (2, 7))
         ids[1, 4:] = 0
         output = encoder(ids, key_padding_mask=ids == 0)
         assert output.hidden.dtype == dtype

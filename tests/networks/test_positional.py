@@ -5,12 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from own_network import OwnNetwork
+from torch import nn
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
+import wordorder
 from wordorder import Decoder, Encoder, Positional
 from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
-from wordorder.networks import initialise
+from wordorder.networks import KeyValueCache, initialise
 from wordorder.ops import Contiguous
 
 V, SIZES = 30, {"width": 16, "layers": 2, "heads": 2, "max_positions": 32}
@@ -134,8 +137,6 @@ def heads(batch=2, count=2, tokens=7, channels=8, **fields):
 @pytest.mark.parametrize(
     ("misuse", "said"),
     [
-        (lambda: Positional("learned", **SIZES).prepare(torch.randn(2, 7, 16)), r"write x = positional.embed\(x\)"),
-        (lambda: Positional("sinusoidal+t5", **SIZES).prepare(torch.randn(2, 7, 16)), "embed was not called since"),
         (lambda: Positional("complex-order", **SIZES, vocabulary=V).embed(torch.randn(2, 7, 16)), "input_ids=ids"),
         (lambda: Positional("complex-order", **SIZES), "pass vocabulary"),
         (lambda: Positional("rope", **SIZES).embed(input_ids=torch.zeros(2, 7).long()), r"pass embed\(x\)"),
@@ -160,6 +161,10 @@ def heads(batch=2, count=2, tokens=7, channels=8, **fields):
         (lambda: prepared(heads=4, width=32).attend(0, *(heads(count=4)[0], *heads(count=3)[1:])), "that divide 4"),
         (lambda: prepared(heads=4, width=32).attend(0, heads(count=4)[0], heads()[1], heads(count=1)[2]), "as k, 2"),
         (lambda: Positional("rope", **SIZES)(torch.randn(2, 7, 16)), "a Positional is not called itself"),
+        (
+            lambda: Positional("rope", **SIZES).prepare(torch.randn(2, 1, 16), key_positions=torch.arange(7)),
+            "pass positions too",
+        ),
     ],
 )
 def test_misuse_is_one_clear_error(misuse, said):
@@ -181,22 +186,12 @@ def test_masks_that_do_not_fit_are_refused(mask, remedy):
         Positional("rope", **SIZES).prepare(torch.randn(2, 7, 16), key_padding_mask=mask)
 
 
-def test_positions_go_to_embed_and_prepare():
-    positional, places = Positional("learned", **SIZES), torch.arange(5, 12)
-    x = positional.embed(torch.randn(2, 7, 16), positions=places)
-    with pytest.raises(BadInput, match="the same positions"):
+@pytest.mark.parametrize("encoding", ["learned", "sinusoidal+t5"])
+def test_prepare_warns_once_where_nobody_ever_embeds(encoding):
+    positional, x = Positional(encoding, **SIZES), torch.randn(2, 7, 16)
+    with pytest.warns(UserWarning, match=r"write x = positional.embed\(x\)"):
         positional.prepare(x)
-    x = positional.embed(x, positions=places)
-    with pytest.raises(BadInput, match="the same positions"):
-        positional.prepare(x, positions=torch.arange(9, 16))
-    positional.prepare(positional.embed(x, positions=places), positions=places)
-
-
-def test_a_second_forward_pass_that_forgets_to_embed_is_refused():
-    positional, x = Positional("learned", **SIZES), torch.randn(2, 7, 16)
-    positional.prepare(positional.embed(x))
-    with pytest.raises(BadInput, match="not called since the last prepare"):
-        positional.prepare(x)
+    positional.prepare(x)
 
 
 def test_embed_may_be_compiled_and_prepare_not():
@@ -206,23 +201,109 @@ def test_embed_may_be_compiled_and_prepare_not():
         positional.prepare(embed(x))
 
 
-def test_another_length_than_was_embedded_is_refused():
-    positional = Positional("learned", **SIZES)
-    positional.embed(torch.randn(2, 7, 16))
-    with pytest.raises(BadInput, match=r"embed was called on \(2, 7\), but x has \(2, 8\)"):
-        positional.prepare(torch.randn(2, 8, 16))
+def attended(positional, x, **positions):
+    q_BHTD = x.unflatten(-1, (2, 8)).transpose(1, 2)
+    attention = positional.prepare(x, **positions)
+    return x + attention.attend(0, q_BHTD, q_BHTD, q_BHTD).transpose(1, 2).flatten(2)
 
 
-def test_threads_that_share_a_positional_do_not_disturb_each_other():
-    positional = Positional("sinusoidal", width=16, heads=2, layers=1)
+def two_towers(positional, x, other):
+    a, b = x(), other()
+    return [attended(positional, a), attended(positional, b)]
 
-    def read(tokens):
-        for _ in range(100):
-            x = positional.embed(torch.zeros(2, tokens, 16))
-            positional.prepare(x)
-        return tokens
 
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(read, range(5, 13))) == list(range(5, 13))
-    with pytest.raises(BadInput, match="embed was not called since the last prepare"):
-        positional.prepare(torch.zeros(2, 5, 16))
+def checkpointed(positional, x, other):
+    return [checkpoint(lambda y: attended(positional, y), each(), use_reentrant=False) for each in (x, other)]
+
+
+def doubled_batch(positional, x, other):
+    return list(attended(positional, torch.cat((x(), other()))).chunk(2))
+
+
+def computed_before(positional, x, other):
+    embedded = {"a": x(), "b": other()}
+    return [attended(positional, embedded[name]) for name in ("a", "b", "a")][1:][::-1]
+
+
+def in_threads(positional, x, other):
+    with ThreadPoolExecutor(2) as threads:
+        return [threads.submit(attended, positional, each()).result() for each in (x, other)]
+
+
+def shorter(positional, x, other):
+    places = torch.arange(7)
+    return [attended(positional, each()[:, :7], positions=places) for each in (x, other)]
+
+
+PROGRAMS = [two_towers, checkpointed, doubled_batch, computed_before, in_threads]
+ENCODINGS = ["rope", "t5", "tupe-r", "learned", "sinusoidal", "complex-order", "complex-vanilla+alibi"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("program", [*PROGRAMS, shorter])
+def test_the_same_program_runs_with_every_encoding(program, encoding):
+    positional = Positional(encoding, **SIZES, vocabulary=V, causal=True).double()
+    ids = torch.randint(1, V, (2, 2, 9), generator=torch.Generator().manual_seed(1))
+    words = torch.randn(V, 16, dtype=torch.float64)
+
+    def embedder(row):
+        if positional.embedding is None:
+            return lambda: positional.embed(words[ids[row]]).requires_grad_()
+        return lambda: positional.embed(input_ids=ids[row])
+
+    one_by_one = [attended(positional, embedder(row)()) for row in (0, 1)]
+    for ours, alone in zip(program(positional, embedder(0), embedder(1)), one_by_one, strict=True):
+        assert_close(ours, alone[:, : ours.shape[1]], rtol=1e-12, atol=1e-12)
+
+
+class HeadScale(nn.Module):
+    """A temperature for each head, a float32 parameter: its products are float32 under autocast."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(2, 1, 1))
+
+    def forward(self, x):
+        return x * self.factor
+
+
+@pytest.mark.parametrize("norm", [HeadScale(), nn.LayerNorm(8)], ids=["scale of heads", "layer norm"])
+def test_queries_and_keys_may_be_wider_than_values_under_autocast(norm):
+    positional, x, project = Positional("t5", **SIZES), torch.randn(2, 7, 16), nn.Linear(16, 48)
+    with torch.autocast("cpu", torch.bfloat16):
+        q, k, v = project(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        q, k = norm(q).float(), norm(k).float()
+        prepared = positional.prepare(x)
+        found, cast = prepared.attend(0, q, k, v), prepared.attend(0, q.bfloat16(), k.bfloat16(), v)
+        assert found.dtype == torch.bfloat16
+        assert torch.equal(found, cast)
+        alone = wordorder.attention(q, k, v)
+        assert torch.equal(alone, wordorder.attention(q.bfloat16(), k.bfloat16(), v))
+    with pytest.raises(ValueError, match="one dtype"):
+        wordorder.attention(q, k, v)
+
+
+COUNTING = ["learned", "sinusoidal", "tupe-a", "untied-sum", "complex-order", "fire"]
+
+
+@pytest.mark.parametrize("encoding", [*COUNTING, "rope", "t5", "complex-vanilla", "none"])
+def test_padding_on_the_left_is_not_counted_in_silence(encoding):
+    ids, padding = torch.randint(1, V, (2, 6)), torch.zeros(2, 6, dtype=torch.bool)
+    padding[1, :2] = True
+    positional = Positional(encoding, **SIZES, vocabulary=V)
+    embedded = {"x": torch.randn(2, 6, 16)} if positional.embedding is None else {"input_ids": ids}
+    x = positional.embed(**embedded)
+    networks = [kind(V, encoding=encoding, **SIZES) for kind in (Encoder, Decoder)]
+    calls = [lambda **at: positional.prepare(x, key_padding_mask=padding, **at)]
+    calls += [lambda n=n, **at: n(ids, key_padding_mask=padding, **at) for n in networks]
+    calls += [lambda **at: networks[1](ids, key_padding_mask=padding, cache=KeyValueCache(), **at)]
+    for call in calls:
+        call(positions=Contiguous(6, torch.tensor([0, -2])))
+        if encoding in COUNTING:
+            with pytest.raises(BadInput, match=r"pass positions=Contiguous\(T, offset\)"):
+                call()
+        else:
+            call()
+    right, nothing = padding.flip(1), padding | torch.tensor([[False], [True]])
+    for mask in (right, nothing):  # tokens from the first column on, or none at all
+        networks[0](ids, key_padding_mask=mask)

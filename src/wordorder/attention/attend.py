@@ -20,6 +20,7 @@ from wordorder.encodings import (
 )
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Visibility, valid_tokens
+from wordorder.ops.precision import as_autocast_casts
 
 Order = PositionTerms | Plan | Composition | Encoding | Bias
 
@@ -96,6 +97,8 @@ def attention(
             meets an encoding that was built for both sides.
         RuntimeError: second derivatives are asked for, which only ``backend="reference"`` has.
     """
+    if not q.dtype == k.dtype == v.dtype:  # a norm on q and k gives float32 under autocast
+        q, k, v = as_autocast_casts(q, k, v)
     _check_shapes(q, k, v)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")

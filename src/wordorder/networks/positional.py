@@ -1,11 +1,10 @@
 """Word order for networks of your own: one object that embeds, prepares and attends."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_attention
@@ -13,8 +12,9 @@ from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
+from wordorder.networks.stack import check_left_padding
 from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, valid_tokens
-from wordorder.ops.precision import working_dtype
+from wordorder.ops.precision import as_autocast_casts, working_dtype
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class PreparedPositions:
         if not 0 <= layer < self.layers:
             raise BadInput(f"layer must lie between 0 and {self.layers - 1} (layers={self.layers}), got {layer}")
         sizes = self.sizes
+        q, k, v = as_autocast_casts(q, k, v)  # a norm on q and k gives float32 there
         for name, x, tokens in (("q", q, sizes.queries), ("k", k, sizes.keys), ("v", v, sizes.keys)):
             if x.dim() != 4:
                 raise BadInput(
@@ -59,7 +60,7 @@ class PreparedPositions:
             if x.dtype != sizes.dtype:
                 raise BadInput(
                     f"{name} is {x.dtype}, but attention was prepared for {sizes.dtype}; give prepare an x of the dtype"
-                    " that q, k and v will have"
+                    " that q, k and v will have, and call both under autocast or neither"
                 )
             if x.shape[0] != sizes.batch or x.shape[2] != tokens:
                 raise BadInput(
@@ -151,15 +152,13 @@ class Positional(nn.Module):
         )
         self.embedding: nn.Module | None = self.encoding.replacement
         """The table that replaces nn.Embedding; None with most encodings."""
-        # batch, tokens and positions of each thread's last call of embed, until prepare
-        self._embedded: dict[int, tuple[int, int, PositionsLike | None]] = {}
-        self._embeds_compiled = False  # nothing is known then
+        self._has_embedded = False  # prepare says so, once, where nobody ever has
         initialise(self)
 
     @property
     def changes_embeddings(self) -> bool:
         """Tell whether `embed` does anything: some encodings act on the embeddings, or replace them."""
-        return self.embedding is not None or any(isinstance(p, OnEmbeddings) for p in self.encoding.parts.values())
+        return self.embedding is not None or OnEmbeddings in self.encoding.place_of.values()
 
     def embed(
         self,
@@ -192,12 +191,9 @@ class Positional(nn.Module):
         elif given.dim() != 2:
             raise BadInput(f"input_ids must be (batch, tokens), got shape {tuple(given.shape)}")
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
-        embedded = given if self.embedding is None else self.embedding(given, where)
-        embedded = self.encoding.embed(embedded, where)
-        self._embeds_compiled = torch.compiler.is_compiling()
-        if not self._embeds_compiled:
-            self._embedded[get_ident()] = given.shape[0], given.shape[1], positions
-        return embedded
+        if not self._has_embedded:
+            self._has_embedded = True
+        return self.encoding.embed(given if self.embedding is None else self.embedding(given, where), where)
 
     def prepare(
         self,
@@ -215,14 +211,20 @@ class Positional(nn.Module):
             key_padding_mask: bool (B, S), True = padding, as in `torch.nn.MultiheadAttention`; None = no padding.
             positions: as given to `embed`; for texts padded on the left count from the first token.
             key_positions: where the S keys stand, if a cache holds keys of earlier tokens (as their projection gave
-                them); None = those of x.
+                them); with ``positions``. None = those of x.
 
         Raises:
-            BadInput: `embed` was not called before on x's batch and length, where the encoding acts there; or
-                a tensor has another shape or dtype.
+            BadInput: key_positions without positions; padding on the left without positions, where the encoding counts
+                them (looked at on the CPU only); or a tensor has another shape or dtype.
+
+        Warns:
+            UserWarning: `embed` was never called, and the encoding acts there.
         """
         self._check_x(x)
-        self._check_embedded(x, positions)
+        if key_positions is not None and positions is None:
+            raise BadInput("key_positions says where the keys stand: pass positions too, where the tokens of x stand")
+        check_left_padding(self.encoding, positions, key_padding_mask)
+        self._warn_without_embed()
         where = Contiguous(x.shape[1]) if positions is None else as_positions(positions)
         keys = where if key_positions is None else as_positions(key_positions)
         mask = Visibility(where, keys, self.causal, valid_tokens(key_padding_mask, x.shape[0], keys.length))
@@ -257,24 +259,13 @@ class Positional(nn.Module):
                 f" {tuple(x.shape)}"
             )
 
-    def _check_embedded(self, x: Tensor, positions: PositionsLike | None) -> None:
-        """Refuse a forward pass that would lose what acts on embeddings."""
-        if not self.changes_embeddings or torch.compiler.is_compiling():
+    def _warn_without_embed(self) -> None:
+        if self._has_embedded or not self.changes_embeddings:
             return
+        self._has_embedded = True  # said once
         call = "embed(input_ids=ids)" if self.embedding is not None else "embed(x)"
-        if self._embeds_compiled:
-            return
-        embedded = self._embedded.pop(get_ident(), None)
-        if embedded is None or embedded[:2] != tuple(x.shape[:2]):
-            seen = "was not called since the last prepare" if embedded is None else f"was called on {embedded[:2]}"
-            raise BadInput(
-                f"encoding {self.name!r} acts on embeddings, and embed {seen}, but x has {tuple(x.shape[:2])} (batch,"
-                f" tokens); write x = positional.{call} before prepare(x)"
-            )
-        one, other = embedded[2], positions
-        alike = (one is None) == (other is None)
-        # tensors on a GPU are not compared, which would wait for it
-        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
-            alike = torch.equal(one, other)
-        if not alike:
-            raise BadInput("embed and prepare must be given the same positions, or none")
+        warnings.warn(
+            f"encoding {self.name!r} acts on embeddings, and embed was never called: unless x comes from elsewhere with"
+            f" its positions, write x = positional.{call} before prepare(x)",
+            stacklevel=3,
+        )

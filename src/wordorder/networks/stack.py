@@ -337,6 +337,8 @@ def check_left_padding(encoding: Composition, positions: object, key_padding_mas
     """
     if positions is not None or key_padding_mask is None or not encoding.counts_positions:
         return
+    if not isinstance(cast("object", key_padding_mask), Tensor) or key_padding_mask.dtype != torch.bool:
+        return  # refused for what it is
     if key_padding_mask.dim() != 2 or not key_padding_mask.numel() or not may_be_read(key_padding_mask):
         return
     if bool((key_padding_mask[:, 0] & ~key_padding_mask.all(1)).any()):
