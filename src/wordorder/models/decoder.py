@@ -15,7 +15,7 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.memory import MemoryState
 from wordorder.models.caches import new_cache, segment_cache
 from wordorder.models.config.configuration import WordOrderDecoderConfig
-from wordorder.models.layout import Texts, check_token_types, take_token_types
+from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, take_token_types
 from wordorder.models.network import build_decoder
 from wordorder.models.pretrained import (
     CACHE,
@@ -67,6 +67,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
         cache: Cache | None = None,
+        **packing: Unpack[PackedInputs],
     ) -> WordOrderDecoderOutput:
         """Read a batch; see `WordOrderPreTrainedModel` for the other arguments.
 
@@ -80,12 +81,14 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
                 this segment. With a cache it cuts what it is given every ``segment_length`` tokens.
             sequence_ids: not with a cache.
             cache: another name of past_key_values, transformers' own from version 5.24 on.
+            **packing: what collators add to packed batches for flash attention; it must agree with position_ids.
 
         Raises:
             ValueError: those of `WordOrderPreTrainedModel`; packed sequences or positions with gaps with a cache; or a
                 cache of keys for a model with a memory, or a cache beside a memory.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
+        check_packing(packing, position_ids)
         options = forward_options(self.config, output_attentions, output_hidden_states)
         texts = Texts(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids)
         cache = given_cache(past_key_values, cache)

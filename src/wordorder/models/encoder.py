@@ -12,7 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.memory import MemoryState
 from wordorder.models.config.configuration import WordOrderEncoderConfig
-from wordorder.models.layout import Texts, check_token_types, layout_of
+from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, layout_of
 from wordorder.models.network import build_encoder
 from wordorder.models.pretrained import (
     LabelledHead,
@@ -68,12 +68,15 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
+        **packing: Unpack[PackedInputs],
     ) -> WordOrderModelOutput:
         """Encode a batch; see `WordOrderPreTrainedModel` for the arguments.
 
-        A model with a memory reads what it is given as one segment.
+        A model with a memory reads what it is given as one segment. ``packing`` is what collators add to packed batches
+        for flash attention; it must agree with position_ids.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
+        check_packing(packing, position_ids)
         options = forward_options(self.config, output_attentions, output_hidden_states)
         texts = Texts(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids)
         if self.config.memory == "none":

@@ -9,6 +9,7 @@ from typing import Any
 
 import transformers as hf
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
@@ -217,6 +218,9 @@ def register_network(config: type[WordOrderConfig], classes: dict[Any, type[PreT
     hf.AutoConfig.register(config.model_type, config, exist_ok=True)
     for auto, model in classes.items():
         auto.register(config, model, exist_ok=True)
+        if auto is hf.AutoModelForCausalLM:
+            # transformers' Trainer smooths labels itself, and shifts them for the classes of this list alone
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type] = model.__name__
 
 
 def register_models() -> None:

@@ -38,6 +38,11 @@ class Texts:
     def shape(self) -> tuple[int, int]:
         """Number of texts and of tokens in each."""
         given = one_input(self.input_ids, self.inputs_embeds)
+        if given.dim() < 2:
+            name = (
+                "input_ids must be (batch, tokens)" if self.inputs_embeds is None else "inputs_embeds must be (B, T, C)"
+            )
+            raise BadInput(f"{name}, got {tuple(given.shape)}; a text alone is a batch of one: x[None]")
         return given.shape[0], given.shape[1]
 
     def layout(self) -> "Layout":
@@ -124,6 +129,48 @@ def check_token_types(
             f"token_type_ids must be 0, got {int(token_type_ids.max())}: these models have no segment embeddings, so"
             " that [SEP] alone separates two texts; call the tokenizer with return_token_type_ids=False"
         )
+
+
+class PackedInputs(TypedDict, total=False):
+    """What transformers' and TRL's collators add to packed batches for flash attention.
+
+    All of it says again what ``position_ids`` say: where each text begins.
+    """
+
+    cu_seq_lens_q: Tensor | None
+    cu_seq_lens_k: Tensor | None
+    max_length_q: Tensor | int | None
+    max_length_k: Tensor | int | None
+    seq_idx: Tensor | None
+
+
+def check_packing(packing: PackedInputs, position_ids: Tensor | None) -> None:
+    """Refuse packed texts that begin elsewhere than in ``position_ids`` (compared on the CPU only).
+
+    Raises:
+        BadInput: there are no position_ids, or they say otherwise.
+        TypeError: an argument that `forward` does not have.
+    """
+    for name in packing:
+        if name not in PackedInputs.__annotations__:
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
+    named = ((name, packing.get(name)) for name in ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"))
+    for name, value in named:
+        if value is None:
+            continue
+        if position_ids is None:
+            raise BadInput(f"{name} says where packed texts begin: pass position_ids too, which begin anew with each")
+        if not (may_be_read(position_ids) and may_be_read(value)):
+            continue
+        position_N, tokens = position_ids.flatten(), position_ids.numel()
+        if name == "seq_idx":
+            begins = value.shape == position_ids.shape and torch.equal(value.diff() != 0, position_ids[:, 1:] == 0)
+        else:  # 0, the end of the first text, ..., the end of the last one
+            start_N = value[:-1].long().repeat_interleave(value.diff().long())
+            expected_N = torch.arange(len(start_N), device=start_N.device) - start_N
+            begins = len(expected_N) <= tokens and torch.equal(position_N[: len(expected_N)].long(), expected_N)
+        if not begins:
+            raise BadInput(f"{name} and position_ids differ in where the packed texts begin; leave {name} out")
 
 
 def take_token_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

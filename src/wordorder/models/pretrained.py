@@ -17,6 +17,7 @@ from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.config.faults import not_tied
+from wordorder.models.layout import PackedInputs
 from wordorder.networks import DecoderOutput, EncoderOutput, initialise_module
 
 _NAMES = {field.name for field in fields(modeling_outputs.BaseModelOutputWithPast)}
@@ -107,7 +108,7 @@ def body_outputs(output: ModelOutput) -> dict[str, Any]:
     return {name: value for name, value in output.items() if name not in ("last_hidden_state", "pooler_output")}
 
 
-class ExtraInputs(TypedDict, total=False):
+class ExtraInputs(PackedInputs, total=False):
     """The arguments that every head hands on to its model without a head, whose ``forward`` describes them.
 
     Those that a dataset may have as columns are none of these: transformers' Trainer drops every column that a head's

@@ -158,7 +158,7 @@ def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
             f"past_key_values is a cache for {cache.kind} in {len(cache)} layers, and this model has {network.memory}"
             f" in {len(network.layers)}; pass SegmentCache(model.config)"
         )
-    if network.gradient_checkpointing and network.training:
+    if network.checkpointed:
         raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass no cache")
     if given.dim() < 2 or not given.shape[1]:
         held = cache.get_seq_length()

@@ -46,6 +46,9 @@ _FROM_TRANSFORMERS = {
 MEMORIES: dict[str, type[Memory]] = {kind.name: kind for kind in (SegmentRecurrence, LookAheadMemory)}
 """The classes of ``memory``, by name."""
 
+FOLLOWING_SIZES = {"intermediate_size": ("hidden_size", 4), "num_key_value_heads": ("num_attention_heads", 1)}
+"""Sizes that follow another one where nothing is said: its name, and the factor."""
+
 
 @strict
 class WordOrderConfig(PreTrainedConfig):
@@ -154,6 +157,9 @@ class WordOrderConfig(PreTrainedConfig):
         faults += self.faults() + stranger_faults(kwargs, self.id2label)
         if faults:
             raise BadInput(faults)
+        # transformers' tools read both (PEFT's prefix tuning the heads of a cache)
+        self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
+        self.intermediate_size = self.intermediate_size or 4 * self.hidden_size
         own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}
         if own:
             self.own_encodings = own
@@ -173,6 +179,10 @@ class WordOrderConfig(PreTrainedConfig):
         own = {f.name for f in dataclasses.fields(cls)} - {f.name for f in dataclasses.fields(PreTrainedConfig)}
         changed = {name: kwargs.pop(name) for name in own & kwargs.keys()}
         fields = {**config_dict, **changed}
+        for name, (followed, factor) in FOLLOWING_SIZES.items():
+            follows = fields.get(name) == factor * config_dict.get(followed, 0)
+            if follows and followed in changed and name not in changed:
+                fields[name] = None  # it goes on following
         if fields.get("memory") != config_dict.get("memory"):
             lengths = ("memory_length", "segment_length", "document_pooling") if fields["memory"] == "none" else ()
             fields |= {
