@@ -1,5 +1,6 @@
 """Encodings of one network, acting together ("learned+t5") or taking turns over the layers ("rope*3,none")."""
 
+import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -171,6 +172,8 @@ class Composition(nn.Module):
             place is OnEmbeddings or parts[name].position_dependent for name, place in self.place_of.items()
         )
         """Whether anything does, the embeddings included: padding on the left must then not count."""
+        for part in parts.values():
+            _keep_start_values(part)
         self.two_sided = any(
             getattr(module, "bidirectional", False)
             for name, part in parts.items()
@@ -292,6 +295,32 @@ def encoding_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
         elif isinstance(module, ReplacesEmbedding):
             own |= set(module.parameters()) - {module.weight}
     return {name: parameter for name, parameter in network.named_parameters() if parameter in own}
+
+
+def _keep_start_values(part: Encoding) -> None:
+    """Mark the modules of a class from outside of this package: what its constructor has set is not drawn again.
+
+    Not where it draws its parameters itself or derives from an encoding of this package, which is drawn like that one;
+    nor where it has set nothing, on torch's meta device.
+    """
+    bases = [kind for kind in type(part).__mro__ if _is_ours(kind)]
+    derived = bool(bases) and not inspect.isabstract(bases[0]) and bases[0] is not Encoding
+    if derived or hasattr(part, "draw_parameters") or any(parameter.is_meta for parameter in part.parameters()):
+        return
+    waiting: list[nn.Module] = [part]
+    while waiting:
+        module = waiting.pop()
+        vars(module)["keeps_start_values"] = True
+        waiting += [child for child in module.children() if not _is_ours(type(child))]
+
+
+def keeps_start_values(module: nn.Module) -> bool:
+    """Tell whether a module starts with what its constructor set, as encodings from outside of this package do."""
+    return getattr(module, "keeps_start_values", False) is True
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:

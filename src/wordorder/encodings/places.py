@@ -65,8 +65,9 @@ class Encoding(nn.Module):
 
     What an encoding may define beyond its term, each with a default that suits most: `content_scale`, `cost_parts`;
     where it acts on scores `OnScores.zero_init_parameters`, `OnScores.maps` and `OnScores.first_position_apart`; and a
-    method ``draw_parameters(std, generator_for)`` where its parameters are not drawn like those of the network
-    (`wordorder.networks.initialise`).
+    method ``draw_parameters(std, generator_for)``, which draws its parameters from the network's seed (see
+    `wordorder.networks.initialise`). Without it a class of one's own starts with what its constructor sets; one that
+    derives from an encoding of this package is drawn like that one.
     """
 
     place: ClassVar[str] = "nowhere"

@@ -5,8 +5,9 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+import torch
 import transformers as hf
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -177,7 +178,12 @@ def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, 
         BadInput: the configuration's network does not do the task.
     """
     kind = model_class(config.model_type.removeprefix("wordorder-"), task) if isinstance(task, str) else task
-    model = kind(config)
+    if getattr(config, "own_encodings", None):  # their constructors may draw from torch's global generator
+        with cast("Any", torch.random).fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            model = kind(config)
+    else:
+        model = kind(config)
     initialise(model, seed=seed, std=config.initializer_range)
     model.tie_weights()
     return model

@@ -28,6 +28,7 @@ from wordorder.encodings import (
     names_of,
     options_of,
 )
+from wordorder.encodings.composition import keeps_start_values
 from wordorder.errors import BadInput
 from wordorder.networks.cache import KeyValueCache
 from wordorder.networks.decoder import Decoder
@@ -147,6 +148,7 @@ def _findings(subject: Subject) -> list[Finding]:
                 found += [Finding("fault", name, text) for text in _said(check, subject)]
         if not found and subject.use != "cross-attention":
             found.append(Finding("information", "word order", _word_order(subject)))
+            found += [Finding("information", "start values", text) for text in _start_values(subject)]
     return found
 
 
@@ -393,6 +395,24 @@ def _word_order(subject: Subject) -> str:
         return "word order is visible: others see that two tokens have changed places"
     besides = ", but for what the causal mask tells" if subject.use == "decoder" else ""
     return f"word order is not visible: that two tokens have changed places makes no difference to others{besides}"
+
+
+def _start_values(subject: Subject) -> Iterator[str]:
+    """Tell with what a class of one's own starts, if nobody draws its parameters."""
+    built = subject.build()
+    modules = built if built.replacement is None else built.replacement
+    starts = {
+        name.partition("encoding_under_test.")[2] or name: parameter
+        for prefix, module in modules.named_modules()
+        if keeps_start_values(module)
+        for name, parameter in module.named_parameters(prefix, recurse=False)
+    }
+    ranges = [f"{name} {tuple(p.shape)} from {p.min():.3g} to {p.max():.3g}" for name, p in starts.items()]
+    if ranges:
+        yield (
+            f"training starts with what the constructor sets: {', '.join(ranges)}; draw_parameters(std, generator_for)"
+            " would draw them from the seed"
+        )
 
 
 def _ids(batch: int, length: int) -> Tensor:

@@ -8,6 +8,8 @@ from typing import cast
 import torch
 from torch import nn
 
+from wordorder.encodings.composition import keeps_start_values
+
 Generators = Callable[[str], torch.Generator | None]
 
 
@@ -24,6 +26,8 @@ def initialise_module(
     rule of BERT, which TUPE's reference code applies to its tables and projections too. A module with a rule of its
     own has a method ``draw_parameters(std, generator_for)``.
 
+    What the constructor of an encoding from outside of this package sets stays (`keeps_start_values`).
+
     ``nn.init`` is used throughout: transformers guards those functions, so that loaded weights are not drawn again.
 
     Args:
@@ -31,6 +35,8 @@ def initialise_module(
         generator_for: random generator by the parameter's name within the module; None = torch's global one.
         skip: parameters that are left as they are.
     """
+    if keeps_start_values(module):
+        return
     own_rule = getattr(module, "draw_parameters", None)
     if callable(own_rule):
         own_rule(std, generator_for)
