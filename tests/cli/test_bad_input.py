@@ -101,6 +101,11 @@ def test_a_number_that_no_machine_serves_is_refused(folder: Path, override: str,
             "training.lr_scheduler_type: 'cosine' with",
         ),
         (["torch_compile_backend=evil"], "training.torch_compile_backend: unknown value 'evil'"),
+        (["torch_compile_backend="], "training.torch_compile_backend: unknown value ''"),
+        (["torch_compile_mode=bogus"], "training.torch_compile_mode: unknown value 'bogus'"),
+        (["dataloader_persistent_workers=true"], "set training.dataloader_num_workers too"),
+        (['segments_per_step="x"'], "training.segments_per_step: must be an integer, got 'x'"),
+        (["segments_per_step=[1]"], "training.segments_per_step: must be an integer, got [1]"),
         (["data_seed=3"], "training.data_seed: data.seed and training.seed decide"),
     ],
 )
@@ -118,12 +123,41 @@ def test_what_the_training_cannot_make_is_said_before_it_starts(folder: Path, ov
         ["lr_scheduler_type=cosine_with_min_lr", "lr_scheduler_kwargs={min_lr=1e-5}"],
         ["lr_scheduler_type=warmup_stable_decay", "lr_scheduler_kwargs={num_decay_steps=2}"],
         ["lr_scheduler_type=inverse_sqrt"],
+        ["dataloader_persistent_workers=true", "dataloader_num_workers=1"],
     ],
 )
 def test_what_the_training_can_make_passes(folder: Path, overrides: list[str]):
     options = [word for override in overrides for word in ("--set", f"training.{override}")]
     code, lines = run("train", "good.toml", *options, "--dry-run")
     assert (code, [line for line in lines if "fewer than 20" not in line]) == (0, [])
+
+
+def test_whole_numbers_are_decays_too(folder: Path):
+    code, lines = run("train", "good.toml", "--set", "training.adam_beta1=0", "--set", "training.adam_beta2=0")
+    assert code == 0, lines
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_name_that_no_folder_can_have_is_refused(folder: Path, command: str):
+    recipe = (folder / "good.toml").read_text() + f'\n[compare]\n[[compare.arms]]\nname = "{"a" * 300}"\n'
+    (folder / "long.toml").write_text(recipe, encoding="utf-8")
+    code, lines = run(command, "long.toml", "--dry-run")
+    assert (code, len(lines)) == (2, 1)
+    assert "at most 100" in lines[0]
+    assert len(lines[0]) < 300
+
+
+def test_regression_is_told_of_labels_beyond_its_loss_and_of_smoothing(folder: Path):
+    rows = "\n".join(f"{SENTENCE},{n}e{n % 20 + 20}" for n in range(1, 40))
+    (folder / "labels.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    changes = ["data.task=regression", "data.source=labels.csv", "data.text_column=text", "data.label_column=label"]
+    options = [word for change in changes for word in ("--set", change)]
+    code, lines = run("train", "good.toml", *options)
+    assert (code, len(lines)) == (2, 1), lines
+    assert "set data.label_scale" in lines[0]
+    code, lines = run("train", "good.toml", *options, "--set", "training.label_smoothing_factor=0.1", "--dry-run")
+    assert code == 2
+    assert any("label_smoothing_factor: spreads over classes" in line for line in lines)
 
 
 def test_every_fault_is_reported_at_once(folder: Path):

@@ -34,6 +34,8 @@ SPEARMAN = Metric(
 )
 
 _MOST_SHOWN = 5
+MOST_LABEL = 1e18
+"""Largest label that a loss of squares in float32 can be taken of."""
 
 
 class Regression(LabelledTask):
@@ -59,6 +61,11 @@ class Regression(LabelledTask):
             shown = ", ".join(repr(label) for label in wrong[:_MOST_SHOWN])
             more = f" and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
             raise BadInput(f"{column}: regression needs numbers, got {shown}{more}; classes need task classification")
+        largest = max(labels, key=lambda label: abs(float(label)), default="0")
+        if abs(float(largest)) / data.label_scale > MOST_LABEL:
+            raise BadInput(
+                f"{column} has {largest}, whose square is beyond float32; set data.label_scale, which divides labels"
+            )
         if len({float(label) for label in labels}) == 1:
             raise BadInput(f"{column} is {labels.pop()} for every document; there is nothing to learn")
 

@@ -273,7 +273,7 @@ def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding
     return torch.optim.AdamW(
         groups,
         lr=args.learning_rate,
-        betas=(args.adam_beta1, args.adam_beta2),
+        betas=(float(args.adam_beta1), float(args.adam_beta2)),  # torch refuses an integer beside a float
         eps=args.adam_epsilon,
         fused=True if args.optim == OptimizerNames.ADAMW_TORCH_FUSED else None,
     )

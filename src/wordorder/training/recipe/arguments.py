@@ -54,7 +54,7 @@ def argument_faults(table: Mapping[str, Any]) -> list[str]:
             f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
             f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
         ]
-    if table.get("torch_compile_backend"):
+    if table.get("torch_compile_backend") is not None:
         from accelerate.utils import DynamoBackend
 
         known = [backend.value.lower() for backend in DynamoBackend]

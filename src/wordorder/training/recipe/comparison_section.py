@@ -14,7 +14,7 @@ from wordorder.limits import MOST_ARMS, MOST_FOLDS, MOST_RUNS, MOST_SEED, MOST_W
 from wordorder.section import Section, Several, unknown_choice, unknown_name, value_fault
 
 SECTIONS = ("data", "tokenizer", "model", "training", "compare")
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,10 @@ def _arms(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[ArmConfig, ...], 
     for number, entry in enumerate(entries, start=1):
         name = entry.get("name")
         if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name):
-            faults.append(f"compare.arms, number {number}: name must be letters, digits, . _ + -, got {name!r}")
+            faults.append(
+                f"compare.arms, number {number}: name must be letters, digits, . _ + -, at most 100 of them, got"
+                f" {name!r:.120}"
+            )
             continue
         if name in {arm.name for arm in arms}:
             faults.append(f"compare.arms: two arms are named {name!r}")

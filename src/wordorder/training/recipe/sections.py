@@ -50,7 +50,9 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         fields = declared_cls(tokenizer) | _with_segments(tables["model"], data, pieces)
         config, model_faults = _model(fields, task)
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training)
-    faults += _metric_faults(training, task, data)
+    faults += _metric_faults(training, task, data) + _worker_faults(training)
+    if task is not None and TASKS[task].labels == "number" and training.get("label_smoothing_factor"):
+        faults.append(f"training.label_smoothing_factor: spreads over classes, and {task} has none; leave it out")
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
     for name in SOURCES:
         source = tables.get("data", {}).get(name)
@@ -64,7 +66,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         faults += _too_long(config, data.length // pieces, "data.length") if data.length is not None else []
         if type(longest) is int:  # the last token is written and not read again
             faults += _too_long(config, longest - 1, f"training.generation_max_length: {longest}")
-        faults += _running_text_faults(data, tables["model"], training)
+        faults += _running_text_faults(data, tables["model"], {**training, "segments_per_step": pieces})
         if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
             faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
     elif "model" in tables:  # a text that is too long is said even if other values are wrong too
@@ -214,6 +216,18 @@ def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training:
     if in_lanes and training.get("label_smoothing_factor"):
         faults.append("training.label_smoothing_factor does nothing for data.packing lanes; set model.label_smoothing")
     return faults
+
+
+def _worker_faults(training: Mapping[str, Any]) -> list[str]:
+    """Return the faults of settings of processes that make batches, where there are none."""
+    if training.get("dataloader_num_workers"):
+        return []
+    names = ("dataloader_persistent_workers", "dataloader_multiprocessing_context")
+    return [
+        f"training.{name}: is for processes that make batches; set training.dataloader_num_workers too, or leave it out"
+        for name in names
+        if training.get(name)
+    ]
 
 
 def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: bool, remembers: bool) -> list[str]:

@@ -179,7 +179,9 @@ class TrainingSettings(Section):
     """Compile the model with torch.compile."""
     torch_compile_backend: str | None = None
     """Backend of torch.compile."""
-    torch_compile_mode: str | None = None
+    torch_compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None = (
+        None
+    )
     """Mode of torch.compile."""
     gradient_checkpointing: bool | None = None
     """Compute activations again in the backward pass, which saves memory."""
