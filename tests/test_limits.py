@@ -16,6 +16,7 @@ from wordorder.limits import (
     matches,
     one_line,
     parse_json,
+    path_below,
     read_json,
     read_model,
     read_toml,
@@ -52,6 +53,15 @@ def test_only_plain_files_are_read(tmp_path: Path):
 )
 def test_names_that_lead_elsewhere_are_not_plain(name: object):
     assert not is_plain_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "../x", "a/../../x", "/etc/passwd", "a//b", "a\\..\\x", "link/x"])
+def test_a_path_from_outside_never_leaves_its_folder(tmp_path: Path, name: str):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to(tmp_path)
+    assert path_below(tmp_path / "in", "a/b.json") == tmp_path / "in" / "a" / "b.json"
+    with pytest.raises(ValueError, match="leads out of its folder"):
+        path_below(tmp_path / "in", name)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=30))

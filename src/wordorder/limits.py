@@ -112,6 +112,15 @@ def is_plain_name(name: object) -> bool:
     return name.isprintable() and not any(mark in name for mark in "/\\:")
 
 
+def path_below(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder by a name from outside, which may lead through folders but not out."""
+    parts = name.split("/")
+    path = folder.joinpath(*parts)
+    if not all(map(is_plain_name, parts)) or not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"the name {name[:200]!r} leads out of its folder; remove or rename what has it")
+    return path
+
+
 @dataclass(frozen=True, slots=True)
 class StoredShape:
     """The type and shape of a tensor, as a safetensors header gives them."""

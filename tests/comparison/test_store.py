@@ -153,6 +153,9 @@ def test_a_run_that_cannot_be_kept_has_failed(make_recipe, log, tmp_path, monkey
         ("file:///proc/letters", "--output-dir: file:///proc"),
         ("memory://bucket", r"name a folder, as in s3://bucket/folder"),
         ("data://x/y", "--output-dir: data://x/y"),
+        ("file://", "file:// names no folder; write one"),
+        ("file:///", "names no folder"),
+        ("memory://", "names no folder"),
     ],
 )
 def test_an_address_that_leads_nowhere_is_refused(make_recipe, place, words):
@@ -205,3 +208,28 @@ def test_a_file_that_the_store_loses_is_an_error_not_a_checkpoint_that_gave_way(
     monkeypatch.setattr(module._Upload, "_send", gone)
     with pytest.raises(RunFailed, match="the bucket does not exist"):
         store.save()
+
+
+@pytest.mark.parametrize("key", ["../victim", "rope/../../victim", "rope/..\\victim"])
+def test_an_object_whose_name_leads_out_of_the_folder_is_refused_before_anything_is_fetched(tmp_path, monkeypatch, key):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    place = f"memory://{tmp_path}/bucket"
+    system, root = fsspec.core.url_to_fs(place)
+    # the memory of fsspec resolves names, so it says what a bucket would
+    monkeypatch.setattr(type(system), "find", lambda self, base: [f"{root}/results.json", f"{root}/{key}"])
+    monkeypatch.setattr(type(system), "exists", lambda self, path: True)
+    fetched = []
+    monkeypatch.setattr(type(system), "get_file", lambda self, name, target: fetched.append(target))
+    with pytest.raises(BadInput, match=r"victim.*leads out of its folder"):
+        Store.open(place)
+    assert not fetched
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_link_in_a_store_of_files_is_refused(tmp_path):
+    (tmp_path / "bucket" / "rope").mkdir(parents=True)
+    (tmp_path / "secret").write_text("mine")
+    (tmp_path / "bucket" / "rope" / "notes").symlink_to(tmp_path / "secret")
+    with pytest.raises(BadInput, match=r"rope/notes' is a link"):
+        Store.open((tmp_path / "bucket").as_uri())

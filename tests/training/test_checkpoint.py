@@ -45,6 +45,23 @@ def test_checkpoints_are_found_by_number(three):
     assert find_newest(three / "missing").newest is None
 
 
+def test_a_link_to_a_checkpoint_elsewhere_is_passed_over(three, tmp_path_factory):
+    elsewhere = make(tmp_path_factory.mktemp("elsewhere"), 200)
+    (three / "checkpoint-200").symlink_to(elsewhere)
+    found = find_newest(three)
+    assert found.newest == three / "checkpoint-100"
+    assert [(path.name, "is a link" in fault) for path, fault in found.passed_over] == [("checkpoint-200", True)]
+
+
+def test_a_checkpoint_under_the_number_of_another_step_is_passed_over(tmp_path):
+    state = {"global_step": 15, "max_steps": 20, "log_history": []}
+    for step in (15, 999):
+        write_checkpoint(tmp_path, step, lambda to: (to / "trainer_state.json").write_text(json.dumps(state)))
+    found = find_newest(tmp_path)
+    assert found.newest == tmp_path / "checkpoint-15"
+    assert "is that of step 15" in found.passed_over[0][1]
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 

@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from wordorder.errors import BadInput, RunFailed
+from wordorder.limits import path_below
 from wordorder.training.checkpoints.checkpoint import MANIFEST, is_checkpoint
 from wordorder.training.runs.folder import METRICS
 
@@ -58,8 +59,13 @@ class Store:
         """Reach the store, and fetch what it has.
 
         Raises:
-            BadInput: the store cannot be reached, or its package is not installed.
+            BadInput: the address names no folder, the store cannot be reached, its package is not installed, or an
+                object has a name that leads out of the folder.
         """
+        if not url.partition("://")[2].strip("/"):
+            raise BadInput(
+                f"--output-dir: {url} names no folder; write one, as in file:///folder or s3://bucket/folder"
+            )
         store = cls(url=url.rstrip("/"), here=Path(tempfile.mkdtemp(prefix="wordorder-")))
         atexit.register(shutil.rmtree, store.here, ignore_errors=True)
         try:
@@ -136,11 +142,14 @@ class Store:
         system.invalidate_cache()
         base = f"{root}/{part}" if part.parts else root
         names = [str(name) for name in system.find(base)] if system.exists(base) else []
-        for name in names:
-            relative = PurePosixPath(name).relative_to(PurePosixPath(base))
-            if name.endswith(_PART) or (not checkpoints and any(map(is_checkpoint, relative.parts))):
+        # all names before the first file: whoever may write objects chooses what they are called
+        relative = {name: PurePosixPath(name).relative_to(PurePosixPath(base)) for name in names}
+        targets = {name: path_below(folder, str(inside)) for name, inside in relative.items() if inside.parts}
+        if links := [name for name in targets if _is_local(system) and system.islink(name)]:
+            raise ValueError(f"{links[0]!r} is a link, which may lead out of its folder; remove it")
+        for name, target in targets.items():
+            if name.endswith(_PART) or (not checkpoints and any(map(is_checkpoint, relative[name].parts))):
                 continue
-            target = folder.joinpath(*relative.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             system.get_file(name, str(target))
 

@@ -169,6 +169,8 @@ def damage(folder: Path) -> str | None:
 
     Sizes are looked at before contents are read, so that a folder that was cut short is found out without reading it.
     """
+    if folder.is_symlink():
+        return f"{folder.name} is a link, which leads out of the run folder"
     try:
         written = read_model(folder / MANIFEST, _Manifest).root
         there = {path.name for path in folder.iterdir()} - {MANIFEST}
@@ -258,7 +260,9 @@ def _state_fault(checkpoint: Path) -> str | None:
     """Return the fault of the training's state in a checkpoint whose files are undamaged, or None."""
     try:
         if (checkpoint / STATE).exists():
-            read_state(checkpoint)
+            step = read_state(checkpoint).global_step
+            if checkpoint.name != f"checkpoint-{step}":
+                return f"{STATE} is that of step {step}"
     except RunFailed as error:
         return str(error).removeprefix(f"{checkpoint}/")
     return None

@@ -186,7 +186,7 @@ def _is_ours(folder: Path) -> bool:
     with suppress(OSError, ValueError):
         if read_model(folder / files.DATA, Data).fingerprint:
             return True
-    return any((path / MANIFEST).is_file() for _, path in checkpoints(folder))
+    return any((path / MANIFEST).is_file() and not path.is_symlink() for _, path in checkpoints(folder))
 
 
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
