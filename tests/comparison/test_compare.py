@@ -152,6 +152,24 @@ def test_a_corpus_that_changed_under_its_name_is_refused(make_recipe, log, monke
         run(make_recipe(seeds=[0]))
 
 
+@pytest.mark.parametrize("name", ["report.html", "table.md", "results.json", "figures/curves.png"])
+def test_files_of_something_else_are_never_replaced(make_recipe, log, tmp_path, name):
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text('{"mine": 1}')
+    with pytest.raises(BadInput, match=r"holds .* of something else than a comparison"):
+        compare(make_recipe(), progress=False, pipeline=STAND_IN)
+    assert mine.read_text() == '{"mine": 1}'
+    assert not log()
+
+
+def test_a_comparison_with_a_damaged_results_file_goes_on(make_recipe, log, tmp_path):
+    compare(make_recipe(seeds=[0]), progress=False, pipeline=STAND_IN)
+    (tmp_path / "out" / "results.json").write_text("{")
+    compare(make_recipe(seeds=[0]), progress=False, pipeline=STAND_IN)
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+
+
 def test_a_folder_of_something_else_is_refused(make_recipe, log, tmp_path):
     (tmp_path / "out" / "rope" / "seed-1").mkdir(parents=True)
     (tmp_path / "out" / "rope" / "seed-1" / "thesis.txt").touch()

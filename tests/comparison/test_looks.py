@@ -58,8 +58,8 @@ def test_a_look_is_kept_when_seeds_family_or_level_are_others(looked):
 
 def test_a_file_that_cannot_be_read_has_no_looks(looked, tmp_path):
     path = tmp_path / "out" / "results.json"
+    looked(seeds=[0, 1])  # makes the folder that of a comparison
     for damaged in ("[]", "{", '{"rows": [1]}', '{"looks": [1]}', '{"looks": 1}', '{"looks": [{}]}'):
-        path.parent.mkdir(exist_ok=True)
         path.write_text(damaged, "utf-8")
         assert in_short(looked(seeds=[0, 1])) == [(2, None, 0.95)]
 

@@ -233,3 +233,11 @@ def test_a_link_in_a_store_of_files_is_refused(tmp_path):
     (tmp_path / "bucket" / "rope" / "notes").symlink_to(tmp_path / "secret")
     with pytest.raises(BadInput, match=r"rope/notes' is a link"):
         Store.open((tmp_path / "bucket").as_uri())
+
+
+def test_a_folder_of_something_else_is_named_by_its_address(make_recipe, log, tmp_path):
+    (tmp_path / "bucket" / "rope" / "seed-0").mkdir(parents=True)
+    (tmp_path / "bucket" / "rope" / "seed-0" / "mine.txt").write_text("mine")
+    place = (tmp_path / "bucket").as_uri()
+    with pytest.raises(BadInput, match=rf"^{place}/rope/seed-0 holds files of something else"):
+        compare(make_recipe(seeds=[0]), output_dir=place, progress=False, pipeline=STAND_IN)

@@ -91,17 +91,39 @@ def test_a_second_inspection_replaces_the_first_and_takes_its_own_leftovers_away
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
-    "listed", ["not json", "[]", '{"files": 3}', '{"files": ["../model", "sub/x", ".", "..", "sub"]}']
-)
-def test_only_files_of_the_folder_itself_are_ever_removed(model_dir: Path, listed: str):
+def test_only_files_that_an_inspection_writes_are_ever_removed(model_dir: Path):
     out = model_dir.parent / "out"
     (out / "sub").mkdir(parents=True)
-    (out / "sub" / "x").write_bytes(b"")
-    (out / "numbers.json").write_text(listed, encoding="utf-8")
+    for name in ("sub/x", "thesis.tex", "gone.png"):
+        (out / name).write_bytes(b"")
+    files = ["../model", "sub/x", ".", "..", "sub", "thesis.tex", 3, "gone.png", "numbers.json"]
+    (out / "numbers.json").write_text(json.dumps({"model": {}, "versions": {}, "files": files}), encoding="utf-8")
     inspect_model_dir(model_dir, out)
     assert (out / "sub" / "x").exists()
+    assert (out / "thesis.tex").exists()
+    assert not (out / "gone.png").exists()
     assert (model_dir / "config.json").exists()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("numbers.json", "not json"),
+        ("numbers.json", "[]"),
+        ("numbers.json", '{"mine": 1, "files": ["numbers.json"]}'),
+        ("inspect.html", "<p>mine"),
+        ("map-x.png", "mine"),
+    ],
+)
+def test_a_file_of_something_else_is_never_replaced(model_dir: Path, name: str, content: str):
+    out = model_dir.parent / "out"
+    out.mkdir()
+    (out / name).write_text(content, encoding="utf-8")
+    with pytest.raises(BadInput, match=rf"holds {name}, which no inspection wrote"):
+        inspect_model_dir(model_dir, out)
+    assert (out / name).read_text(encoding="utf-8") == content
+    assert names(out) == {name}
 
 
 @pytest.mark.usefixtures("quick")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import time
@@ -31,7 +32,7 @@ from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.numbers import time_in_words
 from wordorder.comparison.report.table import markdown_table, place_of
 from wordorder.comparison.results import Record, results_of
-from wordorder.comparison.results_file import MatchedBudget, Results, faults_of
+from wordorder.comparison.results_file import MatchedBudget, Results, faults_of, read_results
 from wordorder.comparison.runs import (
     Rates,
     Run,
@@ -55,10 +56,13 @@ from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS, Signalled, handling
 from wordorder.training.runs.advice import examples_in, few_examples
-from wordorder.training.runs.folder import read_curve, read_metrics
+from wordorder.training.runs.folder import IDENTITY, read_curve, read_metrics
 
 if TYPE_CHECKING:
+    from wordorder.comparison.fairness.arms import Arm
     from wordorder.training import CompareConfig, Recipe
+
+RESULTS = "results.json"
 
 
 def compare(
@@ -92,8 +96,8 @@ def compare(
         The path of results.json; of a copy of it where an object store has the folder.
 
     Raises:
-        BadInput: arms that would see different batches, a folder that cannot be written, or a run folder of a different
-            recipe or of other data; nothing is started.
+        BadInput: arms that would see different batches, a folder that cannot be written or holds files of something
+            else, or a run folder of a different recipe or of other data; nothing is started.
         UnfairComparison: a run was given something else than was matched, or other batches; its row is not written,
             and what has not begun is not trained.
         RunFailed: at least one run failed; the others were finished and the results file says which and why.
@@ -115,7 +119,7 @@ def compare(
     with stopped_by_signals():
         store = Store.open(place) if is_url(place) else None
         folder = Path(place) if store is None else store.here
-        if fault := run_folder_fault(folder):
+        if fault := run_folder_fault(folder) or _replaced_files(folder, arms, place):
             raise BadInput(fault)
         statistics = _statistics(recipe, config, tools)
         # of folds the first is looked at
@@ -125,10 +129,31 @@ def compare(
         print_changes(matched, Console(stderr=True, quiet=not progress))
         record = Record(
             recipe=recipe, config=config, arms=arms, folder=folder, statistics=statistics, pipeline=tools,
-            budget=matched, looks=earlier_looks(folder / "results.json"), store=store,
+            budget=matched, looks=earlier_looks(folder / RESULTS), store=store,
         )  # fmt: skip
-        _train_all(record, ray, progress=progress)
+        try:
+            _train_all(record, ray, progress=progress)
+        except BadInput as error:
+            if store is None:
+                raise
+            # it names folders of the copy, which the user does not see
+            raise type(error)([fault.replace(str(folder), store.url) for fault in error.faults]) from None
         return _conclude(record)
+
+
+def _replaced_files(folder: Path, arms: Iterable[Arm], place: str) -> str | None:
+    """Return the fault of a folder whose files would be replaced and are not a comparison's, or None."""
+    files = [name for name in (RESULTS, "table.md", "report.html", "figures") if os.path.lexists(folder / name)]
+    if not files or any(any((folder / arm.name).rglob(IDENTITY)) for arm in arms):
+        return None
+    try:
+        read_results(folder / RESULTS)
+    except BadInput:
+        return (
+            f"--output-dir: {place!r} holds {', '.join(files)} of something else than a comparison, which would be "
+            "replaced; name another folder by --output-dir FOLDER"
+        )
+    return None
 
 
 def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> None:
@@ -248,7 +273,7 @@ def _conclude(record: Record) -> Path:
         raise RunFailed(
             "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the rest is in {record.place}", *lines])
         )
-    return record.folder / "results.json"
+    return record.folder / RESULTS
 
 
 def _write_cards(results: Results, folder: Path) -> None:
@@ -274,7 +299,7 @@ def _save(record: Record, *, is_a_look: bool = False) -> Results:
         results = results.having(looks=with_look(results))
     check_trained(results)  # first: no table may show arms that were not given the same
     try:
-        write_json(record.folder / "results.json", results.as_json())
+        write_json(record.folder / RESULTS, results.as_json())
         write_report(results, record.folder)
         if record.store is not None:
             record.store.save()

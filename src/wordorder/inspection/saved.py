@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from wordorder.inspection.language_model import (
     language_model_numbers,
 )
 from wordorder.inspection.page import Table, page, reading_tables, tables
-from wordorder.limits import read_json
+from wordorder.limits import is_plain_name, read_json
 
 LENGTH = 512
 """Default number of positions, unless the model takes fewer."""
@@ -82,7 +82,7 @@ def inspect_model_dir(
     Raises:
         BadInput: there is no such model or it is of another type, damaged or pickled; the length is out of range; the
             text cannot be read, or is missing or too short for a language model, or is given for an encoder; or the
-            folder cannot be written.
+            folder cannot be written, or holds files of something else under the same names.
         MissingExtra: matplotlib or jinja2 is not installed.
         RunFailed: the files cannot be written (a full disk).
     """
@@ -96,6 +96,7 @@ def inspect_model_dir(
     fault = check_writable(folder)
     if fault:
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
+    _check_replaceable(folder, (NUMBERS, PAGE, MAPS, READING))
     config = load_config(kind.config_class, source)
     inspect = _watch_language_model if config.model_type == LANGUAGE_MODEL else _look_at_encoder
     findings = inspect(source, kind, config, length, text)
@@ -117,6 +118,7 @@ def inspect_model_dir(
         ).encode()
     written = {"model": facts, **findings.numbers, "versions": versions, "files": [*contents, NUMBERS]}
     contents[NUMBERS] = _json(written).encode()
+    _check_replaceable(folder, contents)  # the figures' names are known now
     old = _files_listed(folder / NUMBERS) - set(contents)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -248,12 +250,25 @@ def default_folder(model_dir: Path) -> Path:
     return (place if model_dir.name in ("", "..") else model_dir).parent / inside
 
 
+def _check_replaceable(folder: Path, names: Iterable[str]) -> None:
+    """Refuse to replace a file that no earlier inspection of this folder has written."""
+    foreign = sorted(name for name in {*names} - _files_listed(folder / NUMBERS) if os.path.lexists(folder / name))
+    if foreign:
+        raise BadInput(
+            f"--output-dir: {str(folder)[:200]!r} holds {', '.join(foreign[:4])}, which no inspection wrote and which "
+            "would be replaced; name another folder by --output-dir FOLDER"
+        )
+
+
 def _files_listed(path: Path) -> set[str]:
-    """Return the names under "files" in a JSON file that an earlier inspection left; none if there is no such list."""
+    """Return the names of files that an earlier inspection wrote, by its numbers.json; none without one."""
     try:
-        listed = read_json(path)["files"]
-        return {str(name) for name in listed if Path(str(name)).name == str(name)}
-    except (OSError, ValueError, KeyError, TypeError):
+        numbers = read_json(path)
+        if not {"model", "versions"} <= numbers.keys():
+            return set()
+        written = {NUMBERS, PAGE, MAPS, READING}
+        return {name for name in numbers["files"] if is_plain_name(name) and (name in written or name.endswith(".png"))}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
 
 
