@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, cast
 
-_REPLACED = ".replaced-"
+REPLACED = ".replaced-"
 _DELETING = ".deleting-"
 _LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|html|txt)\.\d+")
 
@@ -119,7 +119,7 @@ def replace_folder(new: Path, final: Path) -> None:
     new one moves in, and the old one is removed when the disk knows of both. Between the two moves nothing has the
     name; `restore_replaced` gives it back to the old one then.
     """
-    former = final.with_name(f"{_REPLACED}{final.name}")
+    former = final.with_name(f"{REPLACED}{final.name}")
     try:
         if final.exists():
             if former.exists():
@@ -139,8 +139,8 @@ def restore_replaced(folder: Path, name: str | None = None) -> None:
 
     Without a name all folders in ``folder`` are restored, for which no other process may be at work there.
     """
-    for former in sorted(folder.glob(f"{_REPLACED}*")) if name is None else [folder / f"{_REPLACED}{name}"]:
-        final = folder / former.name.removeprefix(_REPLACED)
+    for former in sorted(folder.glob(f"{REPLACED}*")) if name is None else [folder / f"{REPLACED}{name}"]:
+        final = folder / former.name.removeprefix(REPLACED)
         with suppress(FileNotFoundError):  # another process of the same run was faster
             if final.exists():
                 remove_folder(former)

@@ -1,5 +1,6 @@
 """`wordorder init` writes recipes that are checked and that train, for every task."""
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -59,6 +60,20 @@ def test_a_file_name_with_a_space_is_quoted_in_commands():
     assert "#   wordorder cost 'my own.toml' " in Path("my own.toml").read_text()
     Path("my texts.txt").write_text("no recipe")
     assert "wordorder init --data 'my texts.txt' --task TASK" in call("train", "my texts.txt", code=2)
+
+
+@pytest.mark.parametrize("words", [["--data", "texts", "--task", "causal-lm"], ["demo"]])
+def test_a_full_disk_leaves_no_half_recipe_that_would_be_in_the_way(words, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wordorder.durable.os.fsync", full)
+        assert "mine.toml: cannot be written: No space left on device" in call(
+            "init", *words, "--out", "mine.toml", code=2
+        )
+    assert not list(Path().glob("*mine.toml*"))
+    call("init", *words, "--out", "mine.toml")
 
 
 @pytest.mark.parametrize("task", DATA)

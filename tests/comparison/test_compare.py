@@ -163,6 +163,16 @@ def test_files_of_something_else_are_never_replaced(make_recipe, log, tmp_path, 
     assert not log()
 
 
+def test_a_second_comparison_in_the_folder_of_one_that_works_is_refused(
+    make_recipe, log, monkeypatch, start_comparison
+):
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    recipe = make_recipe(seeds=[0])
+    first = start_comparison(recipe, until=1)
+    with pytest.raises(BadInput, match=rf"is being written by process {first.pid}"):
+        compare(recipe, progress=False, pipeline=STAND_IN)
+
+
 def test_a_comparison_with_a_damaged_results_file_goes_on(make_recipe, log, tmp_path):
     compare(make_recipe(seeds=[0]), progress=False, pipeline=STAND_IN)
     (tmp_path / "out" / "results.json").write_text("{")

@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from importlib import import_module
 
@@ -15,6 +16,7 @@ from wordorder.comparison.engines.local import (
     Job,
     LocalEngine,
     Outcome,
+    Worker,
     devices_of,
     execute,
     placements,
@@ -173,3 +175,12 @@ def test_a_comparison_trains_on_the_devices_that_there_are(make_recipe, log, tmp
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     compare(make_recipe(seeds=[0, 1]), progress=False, pipeline=STAND_IN)
     assert asked == [[sees("0"), sees("1")]]
+
+
+def test_a_signal_to_a_worker_that_has_no_run_yet_is_no_traceback(capfd):
+    worker = Worker()
+    worker.send(signal.SIGTERM)
+    with pytest.raises(BrokenProcessPool):
+        worker.submit(os.getpid).result(timeout=60)
+    worker.shutdown()
+    assert "Traceback" not in capfd.readouterr().err

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from wordorder.comparison.compare import stopped_by_signals
 from wordorder.errors import Stopped
 from wordorder.training.loop.interruption import SIGNALS, Interruption, stopping_at_once
 
@@ -18,12 +19,19 @@ def send(number):
 
 @pytest.fixture(autouse=True)
 def handlers_are_put_back():
+    given = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}  # nohup, say, ignores one
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     before = [signal.getsignal(number) for number in SIGNALS]
     yield
     assert [signal.getsignal(number) for number in SIGNALS] == before
+    for number, handler in given.items():
+        signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU]
+
+
+@pytest.mark.parametrize("number", ALL)
 def test_a_signal_only_asks(number):
     with Interruption() as interruption:
         assert interruption.requested is None
@@ -56,7 +64,14 @@ with Interruption():
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_the_warning_that_the_system_sends_every_second_does_not_break_off_the_save():
+    with Interruption() as interruption:
+        for _ in range(3):
+            send(signal.SIGXCPU)
+        assert interruption.requested is signal.SIGXCPU
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"])
 def test_a_second_signal_ends_the_process_at_once(name):
     done = subprocess.run([sys.executable, "-c", TWICE, name], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == -getattr(signal, name)
@@ -99,17 +114,18 @@ def test_in_a_worker_a_signal_that_its_parent_passes_on_does_not_break_off_the_s
     assert (done.returncode, done.stdout) == (0, "SIGTERM\n" * 2), done.stderr
 
 
-def test_what_is_ignored_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background jobs
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_is_ignored_stays_ignored(number):
+    before = signal.signal(number, signal.SIG_IGN)  # as in a shell's background jobs, and under nohup
     try:
-        with Interruption() as interruption, stopping_at_once():
-            send(signal.SIGINT)
+        with stopped_by_signals(), Interruption() as interruption, stopping_at_once():
+            send(number)
             assert interruption.requested is None
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", ALL[1:])
 def test_where_nothing_is_to_be_saved_a_signal_stops_at_once(number):
     with pytest.raises(Stopped, match=rf"stopped by {number.name} .*--resume goes on"), stopping_at_once():
         send(number)
@@ -163,7 +179,7 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGXCPU"])
 @pytest.mark.parametrize("command", ["train r.toml --resume", "--debug compare r.toml", "list"])
 def test_a_signal_while_libraries_are_imported_is_answered_too(name, command):
     done = subprocess.run([sys.executable, "-c", EARLY, command, name], capture_output=True, text=True, timeout=60)

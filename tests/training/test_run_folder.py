@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -31,6 +33,29 @@ def test_files_of_something_else_are_neither_overwritten_nor_removed(recipe_file
         run(read_recipe(recipe_file), output_dir=folder, resume=resume, progress=False)
     assert isinstance(error.value, BadInput) or (resume and names == ("metrics.json",))
     assert content(folder) == before
+
+
+@pytest.mark.parametrize("name", [".saving-mine/a", ".deleting-mine/a", ".replaced-mine/a", ".notes.txt.1"])
+def test_hidden_files_of_something_else_are_not_removed(recipe_file, tmp_path, name):
+    (tmp_path / "mine" / name).parent.mkdir(parents=True)
+    (tmp_path / "mine" / name).write_text("mine")
+    before = content(tmp_path / "mine")
+    with pytest.raises(BadInput, match="not empty and holds no run"):
+        run(read_recipe(recipe_file), output_dir=tmp_path / "mine", progress=False)
+    assert content(tmp_path / "mine") == before
+
+
+def test_a_second_start_while_a_run_is_trained_is_refused(recipe_file, tmp_path):
+    hold = "import sys; from pathlib import Path; from wordorder.training.runs.lock import locked\n"
+    hold += "with locked(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, tmp_path / "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        other.stdout.readline()
+        for resume in (False, True):
+            with pytest.raises(BadInput, match=rf"is being written by process {other.pid}"):
+                run(read_recipe(recipe_file), output_dir=tmp_path / "run", resume=resume, progress=False)
+        other.stdin.close()
 
 
 def test_the_folder_of_the_recipe_itself_is_refused(recipe_file, tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def _run() -> None:
 
 
 def _stop_at_once() -> None:
-    """Make SIGTERM and SIGUSR1 exit with the code of a stopped run while libraries are still being imported.
+    """Make signals that end a run exit with the code of a stopped run while libraries are still being imported.
 
     Training answers them itself later. A signal that is ignored stays ignored.
     """
@@ -45,7 +45,7 @@ def _stop_at_once() -> None:
         print(f"wordorder: stopped by {signal.Signals(number).name} before anything was started", file=sys.stderr)
         sys.exit(3)
 
-    for name in ("SIGTERM", "SIGUSR1"):
+    for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"):  # SIGINT is a KeyboardInterrupt
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, stop)

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
@@ -57,6 +57,7 @@ from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS, Signalled, handling
 from wordorder.training.runs.advice import examples_in, few_examples
 from wordorder.training.runs.folder import IDENTITY, read_curve, read_metrics
+from wordorder.training.runs.lock import locked
 
 if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm
@@ -121,24 +122,41 @@ def compare(
         folder = Path(place) if store is None else store.here
         if fault := run_folder_fault(folder) or _replaced_files(folder, arms, place):
             raise BadInput(fault)
-        statistics = _statistics(recipe, config, tools)
-        # of folds the first is looked at
-        if progress and (few := few_examples(examples_in(next(iter(statistics.values()))))):
-            print(printable(few), file=sys.stderr)
-        arms, matched = fit_budget(arms, recipe, pipeline=tools)
-        print_changes(matched, Console(stderr=True, quiet=not progress))
-        record = Record(
-            recipe=recipe, config=config, arms=arms, folder=folder, statistics=statistics, pipeline=tools,
-            budget=matched, looks=earlier_looks(folder / RESULTS), store=store,
-        )  # fmt: skip
-        try:
-            _train_all(record, ray, progress=progress)
-        except BadInput as error:
-            if store is None:
-                raise
-            # it names folders of the copy, which the user does not see
-            raise type(error)([fault.replace(str(folder), store.url) for fault in error.faults]) from None
-        return _conclude(record)
+        with locked(folder) if store is None else nullcontext():
+            return _compare_alone(recipe, arms, tools, folder, store=store, ray=ray, progress=progress)
+
+
+def _compare_alone(
+    recipe: Recipe,
+    arms: tuple[Arm, ...],
+    tools: Pipeline,
+    folder: Path,
+    *,
+    store: Store | None,
+    ray: RayCluster | None,
+    progress: bool,
+) -> Path:
+    """Compare in a folder that no other process writes into."""
+    config = recipe.compare
+    assert config is not None  # resolve_arms refused it
+    statistics = _statistics(recipe, config, tools)
+    # of folds the first is looked at
+    if progress and (few := few_examples(examples_in(next(iter(statistics.values()))))):
+        print(printable(few), file=sys.stderr)
+    arms, matched = fit_budget(arms, recipe, pipeline=tools)
+    print_changes(matched, Console(stderr=True, quiet=not progress))
+    record = Record(
+        recipe=recipe, config=config, arms=arms, folder=folder, statistics=statistics, pipeline=tools,
+        budget=matched, looks=earlier_looks(folder / RESULTS), store=store,
+    )  # fmt: skip
+    try:
+        _train_all(record, ray, progress=progress)
+    except BadInput as error:
+        if store is None:
+            raise
+        # it names folders of the copy, which the user does not see
+        raise type(error)([fault.replace(str(folder), store.url) for fault in error.faults]) from None
+    return _conclude(record)
 
 
 def _replaced_files(folder: Path, arms: Iterable[Arm], place: str) -> str | None:
@@ -310,14 +328,14 @@ def _save(record: Record, *, is_a_look: bool = False) -> Results:
 
 @contextmanager
 def stopped_by_signals() -> Generator[None]:
-    """Raise `Stopped` once at SIGINT, SIGTERM or SIGUSR1; later ones are ignored while the state is being saved."""
+    """Raise `Stopped` once at a signal that asks to stop; later ones are ignored while the state is being saved."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise Signalled(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
 
-    with handling(SIGNALS, stop, also_ignored=True):
+    with handling(SIGNALS, stop):
         yield
 
 

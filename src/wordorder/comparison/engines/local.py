@@ -9,6 +9,7 @@ import ctypes
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -26,7 +27,7 @@ from wordorder.durable import write_json
 from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.streams import prepare_streams
-from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.loop.interruption import SIGNALS, handling
 from wordorder.training.runs.folder import IDENTITY, MODEL
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ class LocalEngine:
             while self.waiting and self.idle:
                 run, executor = self.waiting.popleft(), self.idle.popleft()
                 started(run)
-                self.busy[executor.submit(self.job, run)] = run, executor
+                task = executor.submit(_work, self.job, run) if self.workers else executor.submit(self.job, run)
+                self.busy[task] = run, executor
             done, _ = wait(self.busy, return_when=FIRST_COMPLETED)
             for task in done:
                 run, executor = self.busy.pop(task)
@@ -238,14 +240,21 @@ class Worker(ProcessPoolExecutor):
             os.kill(self.pid.result(timeout=60), which)
 
 
+def _work(job: Job, run: Run) -> Outcome:
+    """Train a run in a worker process, where from here on a signal raises KeyboardInterrupt and the state is saved."""
+    with handling([number for number in SIGNALS if number != signal.SIGINT], signal.default_int_handler):
+        return job(run)
+
+
 def start_worker(own: Sequence[Source] = ()) -> None:
-    """Prepare a new worker process: signals that stop it, an end when its parent ends, and the user's own encodings."""
+    """Prepare a new worker process: signals that end it, an end when its parent ends, and the user's own encodings."""
     prepare_streams()
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
     for number in SIGNALS:
         if number != signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)  # which raises KeyboardInterrupt
+            # between runs, and while a run's modules are imported, it ends without a word
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     load_again(own)
 

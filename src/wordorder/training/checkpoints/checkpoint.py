@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, RootModel, field_val
 from safetensors import SafetensorError
 
 from wordorder.durable import (
+    REPLACED,
     check_writable,
     leftovers,
     of_the_system,
@@ -234,11 +235,16 @@ def rotate(
 def clean(run_folder: Path) -> None:
     """Remove the half-written and half-removed files and folders of killed runs."""
     restore_replaced(run_folder)
-    for path in (*leftovers(run_folder), *run_folder.glob(f"{_SAVING}*")):
-        if path.is_dir():
+    for path in hidden_leftovers(run_folder):
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def hidden_leftovers(run_folder: Path) -> list[Path]:
+    """Return the half-written and half-removed files and folders of killed runs, and replaced folders."""
+    return [*leftovers(run_folder), *run_folder.glob(f"{_SAVING}*"), *run_folder.glob(f"{REPLACED}*")]
 
 
 def read_state(checkpoint: Path) -> TrainingState:

@@ -10,11 +10,10 @@ from typing import Any, Self
 from wordorder.errors import Stopped
 from wordorder.launch import is_watched_over
 
-SIGNALS: tuple[signal.Signals, ...] = tuple(
-    signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
-)
-"""Signals that ask a run to save and stop: Ctrl-C, a service manager's or a cluster's end, and a cluster's early
-warning."""
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+SIGNALS: tuple[signal.Signals, ...] = tuple(signal.Signals[name] for name in _NAMES if hasattr(signal, name))
+"""Signals that ask a run to save and stop: Ctrl-C, a service manager's or a cluster's end, a terminal that closes, and
+a cluster's early warnings."""
 
 
 class Signalled(KeyboardInterrupt):
@@ -29,8 +28,9 @@ class Interruption:
 
     So a second Ctrl-C raises KeyboardInterrupt and a second SIGTERM ends the process, but the SIGTERM that a cluster
     sends some time after its SIGUSR1 does not break off the save that SIGUSR1 asked for. Under a launcher, and in a
-    comparison's workers, a second signal changes nothing: it is the first one, passed on. A signal that is ignored
-    stays ignored, as SIGINT is in a shell's background jobs. Outside the main thread, where Python lets no handler be
+    comparison's workers, a second signal changes nothing: it is the first one, passed on. Nor does a second SIGXCPU,
+    which the system sends every second. A signal that is ignored stays ignored, as SIGINT is in a shell's background
+    jobs and SIGHUP under nohup. Outside the main thread, where Python lets no handler be
     set, signals keep their meaning.
     """
 
@@ -48,14 +48,15 @@ class Interruption:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or signal.Signals(number)
-        if is_watched_over():
-            return  # a signal to all processes of a terminal or a job arrives a second time, passed on
+        # a signal to all processes of a terminal or a job arrives a second time, passed on
+        if is_watched_over() or number == getattr(signal, "SIGXCPU", None):
+            return
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @contextmanager
 def stopping_at_once() -> Generator[None]:
-    """Let SIGTERM and SIGUSR1 raise `Stopped` before and after training, where nothing has to be saved first.
+    """Let signals raise `Stopped` before and after training, where nothing has to be saved first.
 
     An `Interruption` within takes over while it lasts. SIGINT keeps its meaning: KeyboardInterrupt.
     """
@@ -69,8 +70,8 @@ def stopping_at_once() -> Generator[None]:
 
 
 @contextmanager
-def handling(numbers: Iterable[signal.Signals], handler: Any, *, also_ignored: bool = False) -> Generator[None]:
-    """Handle signals within the block, where handlers can be set; those that are ignored stay so unless asked for.
+def handling(numbers: Iterable[signal.Signals], handler: Any) -> Generator[None]:
+    """Handle signals within the block, where handlers can be set; those that are ignored stay so.
 
     Raises:
         Stopped: the handler raised `Signalled`.
@@ -78,8 +79,8 @@ def handling(numbers: Iterable[signal.Signals], handler: Any, *, also_ignored: b
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    wanted = [number for number in numbers if also_ignored or signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handler) for number in wanted}
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     except Signalled as error:

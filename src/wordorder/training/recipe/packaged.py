@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
+from wordorder.durable import write_files
 from wordorder.errors import BadInput
 from wordorder.limits import one_line, read_toml
 
@@ -149,7 +150,7 @@ def copy_recipe(recipe: Path, target: Path | None) -> list[Path]:
     for path, source in copies.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(source.read_bytes())
+            write_files(path.parent, {path.name: source.read_bytes()})
         except OSError as error:
             raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
     return list(copies)

@@ -11,6 +11,7 @@ from shlex import quote
 from wordorder.data import DataConfig
 from wordorder.data.corpora.read import find_files
 from wordorder.data.documents import read_and_count
+from wordorder.durable import write_text
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 from wordorder.training.recipe.packaged import ENDING
@@ -109,7 +110,7 @@ def write_starter(
     text = _text(data, task, target, _column_lines(task, translations, named), encodings, size, few=few)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        write_text(target, text)
     except OSError as error:
         raise BadInput(f"--out: {target}: cannot be written: {error.strerror}") from None
     try:

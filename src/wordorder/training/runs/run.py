@@ -1,10 +1,11 @@
 """Run a recipe: prepare the data, build the model, train it, test it, and leave a folder that documents the run."""
 
+import re
 import sys
 import tomllib
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from wordorder.training.checkpoints.checkpoint import (
     MANIFEST,
     checkpoints,
     find_newest,
+    hidden_leftovers,
     last_good,
     run_folder_fault,
 )
@@ -27,12 +29,15 @@ from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
 from wordorder.training.runs import folder as files
 from wordorder.training.runs.folder import Data, Environment, RunResult, read_result
+from wordorder.training.runs.lock import locked
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
     from wordorder.training.loop.progress import Progress
 
 _LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
+_FIRST_FILES = (files.IDENTITY, files.CURVE, files.RECIPE, files.DATA, files.ENVIRONMENT)
+_BEGUN = re.compile(rf"\.(?:{'|'.join(map(re.escape, _FIRST_FILES))})\.\d+|\.probe-\d+")
 
 
 def run(
@@ -60,10 +65,11 @@ def run(
         seed: of the weights, the order of the batches, the training masks and dropout; None takes training.seed.
 
     Raises:
-        BadInput: the recipe, the data or the run folder is wrong; nothing was started or changed.
+        BadInput: the recipe, the data or the run folder is wrong, or another process writes into the folder; nothing
+            was started or changed.
         RunFailed: the loss is no longer finite, memory or the disk is full; the last good checkpoint is kept.
-        Stopped: SIGINT, SIGTERM or SIGUSR1 while it trained, and the state was saved; or SIGTERM or SIGUSR1 before or
-            after, when there is nothing to save.
+        Stopped: one of `SIGNALS` while it trained, and the state was saved; or one but SIGINT before or after, when
+            there is nothing to save.
     """
     if ARM in str(recipe.raw["model"].get("pretrained")):
         raise BadInput(
@@ -88,6 +94,14 @@ def _run(
     if fault:
         raise BadInput(fault)
     _check_ours(recipe, folder, resume=resume)
+    with locked(folder) if is_main() else nullcontext():
+        return _run_alone(recipe, folder, resume=resume, progress=progress, prepared=prepared)
+
+
+def _run_alone(
+    recipe: Recipe, folder: Path, *, resume: bool, progress: "bool | Progress", prepared: "PreparedData | None"
+) -> RunResult:
+    """Run in a folder that no other process writes into."""
     if is_main():
         restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
@@ -182,7 +196,9 @@ def _is_ours(folder: Path) -> bool:
     names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
     there = {name for name in names if not name.startswith(".")} - {files.IDENTITY}
     if there <= {files.CURVE}:  # a run begins with an empty curve, and writes the data's fingerprint next
-        return not there or (folder / files.CURVE).stat().st_size == 0
+        # what is cleaned away must be a run's own: this early it has left half-written files alone
+        foreign = [path for path in hidden_leftovers(folder) if not _BEGUN.fullmatch(path.name)]
+        return not foreign and (not there or (folder / files.CURVE).stat().st_size == 0)
     with suppress(OSError, ValueError):
         if read_model(folder / files.DATA, Data).fingerprint:
             return True
