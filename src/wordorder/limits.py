@@ -45,9 +45,16 @@ def matches(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches, unsorted; `**` stands for folders at any depth, those behind links too.
 
     A link to a folder that lies around it is not followed: the standard library goes round in it for hours.
+
+    Raises:
+        OSError: a folder in which a match may lie cannot be read; the standard library passes over it in silence.
     """
     parts = pattern.split(os.sep)
     if "**" not in parts:
+        first = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+        for number in range(first, len(parts)):
+            for folder in glob.iglob(os.sep.join(parts[:number])) if number else (os.curdir,):
+                check_readable(folder or os.sep)
         yield from glob.iglob(pattern)
         return
     first = parts.index("**")
@@ -60,6 +67,26 @@ def matches(pattern: str) -> Iterator[str]:
             place = os.path.realpath(inner)
             if place not in around:
                 waiting.append((inner.rstrip(os.sep), around | {place}))
+
+
+def check_readable(folder: str) -> None:
+    """Refuse a folder whose files cannot be listed or opened; what is no folder is let pass."""
+    if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+
+
+def entries_below(folder: Path) -> list[Path]:
+    """Return all that lies in a folder, at any depth but in hidden folders and behind links.
+
+    Raises:
+        OSError: a folder in it cannot be read.
+    """
+    entries: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        check_readable(place)
+        entries += [Path(place, name) for name in (*folders, *files)]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return entries
 
 
 def read_json(path: Path) -> Any:

@@ -39,9 +39,11 @@ def test_examples_are_the_words_and_nothing_else(tmp_path):
 
 def test_a_saved_tokeniser_gives_the_same_examples(tmp_path):
     write(tmp_path / "all.jsonl", reviews(40))
-    prepared = load(tmp_path, tmp_path, folds=5)
+    prepared = load(tmp_path / "all.jsonl", tmp_path, folds=5)
     prepared.tokenizer.save_pretrained(tmp_path / "model")
-    again = load(tmp_path, tmp_path, TokenizerConfig(kind="existing", path=str(tmp_path / "model")), folds=5)
+    again = load(
+        tmp_path / "all.jsonl", tmp_path, TokenizerConfig(kind="existing", path=str(tmp_path / "model")), folds=5
+    )
     assert again.test[0]["input_ids"].tolist() == prepared.test[0]["input_ids"].tolist()
     assert again.statistics == prepared.statistics
 

@@ -1,7 +1,9 @@
 """Each format is read, and each fault of a source is one line that names the place and the remedy."""
 
 import csv
+import gzip
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from wordorder.data import DataConfig, read_documents
 from wordorder.data.corpora.plain_text import cut_into_documents
 from wordorder.data.corpora.read import find_files
+from wordorder.data.documents import read_and_count
+from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.training.recipe.sources import find_source
 
@@ -383,3 +387,56 @@ def test_a_label_that_is_half_a_surrogate_pair_is_named(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a", "label": "b"}\n{"text": "c", "label": "\\ud800"}\n')
     fault = f"{path} row 2: column 'label' holds half of a surrogate pair, not text"
     assert faults_of(path, "classification") == (fault,)
+
+
+def left_out(source):
+    log = ReadingLog()
+    texts = [document.text for document in read_and_count(DataConfig(source=str(source), task="masked-lm"), log)[0]]
+    return texts, log.summary().get(LEFT_OUT, {}).get("files")
+
+
+def test_endings_in_capitals_are_read(tmp_path):
+    write(tmp_path / "a.TXT", "In capitals.")
+    write(tmp_path / "b.Csv", 'text\n"Quoted, in capitals."\n')
+    write(tmp_path / "c.JSONL.GZ", gzip.compress(b'{"text": "Packed."}\n'))
+    expected = ["In capitals.", "Quoted, in capitals.", "Packed."]
+    assert left_out(tmp_path) == (expected, None)
+    assert [text for path in sorted(tmp_path.iterdir()) for text in left_out(path)[0]] == expected
+
+
+def test_what_is_left_out_of_a_folder_or_glob_is_counted(tmp_path):
+    write(tmp_path / "in" / "a.txt", "A text.")
+    write(tmp_path / "in" / "sub" / "b.txt", "Below.")
+    for name in ("b.md", "c.md", "d.json", "Makefile", "._a.txt", ".ipynb_checkpoints/a.txt", ".DS_Store"):
+        write(tmp_path / "in" / name, "Another text.")
+    write(tmp_path / "elsewhere" / "c.txt", "Elsewhere.")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "in" / "empty").mkdir()
+    endings = {".json": 1, ".md": 2, "folders": 1, "no ending": 1}
+    assert left_out(tmp_path / "in") == (["A text.", "Below."], {**endings, "hidden": 2})
+    assert left_out(tmp_path / "in" / "*") == (["A text."], {**endings, "folders": 2})
+    assert left_out(tmp_path / "in" / "*.txt") == (["A text."], None)
+
+
+@pytest.mark.parametrize("pattern", ["", "*", "**/*.txt"])
+def test_a_link_that_leads_nowhere_is_a_fault(tmp_path, pattern):
+    write(tmp_path / "in" / "a.txt", "A text.")
+    (tmp_path / "in" / "gone.txt").symlink_to("/mnt/unmounted/part-2.txt")
+    source = tmp_path / "in" / pattern
+    (fault,) = faults_of(source)
+    assert "gone.txt is a link to /mnt/unmounted/part-2.txt, which is not there" in fault
+    assert [document.text for document in read(source, skip_unreadable=True)] == ["A text."]
+    (tmp_path / "in" / "gone.txt").rename(tmp_path / "in" / "folder")  # of which nobody knows what it held
+    if not pattern.endswith(".txt"):
+        assert "folder is a link to /mnt/unmounted/part-2.txt" in faults_of(source)[0]
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.txt", "*/*.txt", "*/b.txt"])
+def test_a_folder_that_may_not_be_looked_into_is_a_fault(tmp_path, pattern, monkeypatch):
+    write(tmp_path / "in" / "open" / "b.txt", "A text.")
+    write(tmp_path / "in" / "locked" / "b.txt", "Another text.")
+    # as for anybody but root
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: "locked" not in str(path))
+    source = tmp_path / "in" / pattern
+    (fault,) = faults_of(source)
+    assert "locked cannot be read: Permission denied" in fault

@@ -50,6 +50,16 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
+def test_files_that_are_left_out_stand_in_the_statistics_and_are_said(corpus, cache, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text(corpus.read_text())
+    alone = load(tmp_path, cache)
+    (tmp_path / "notes.md").write_text("mine")
+    with_notes = load(tmp_path, cache)
+    assert with_notes.statistics["left_out"] == {".md": 1}
+    assert {name: value for name, value in with_notes.statistics.items() if name != "left_out"} == alone.statistics
+    assert with_notes.log.lines() == ["1 of the source's files and folders are left out: .md 1"]
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte", "character", "word"])
 @pytest.mark.parametrize("task", ["masked-lm", "classification"])
 def test_every_kind_and_task_gives_batches(corpus, cache, kind, task):

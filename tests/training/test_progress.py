@@ -78,12 +78,12 @@ def test_the_loss_is_the_mean_of_the_last_steps_and_the_last_step_is_shown_once(
     assert line.startswith("tiny: step 60/60  loss 0.5000  ")
 
 
-def test_of_many_runs_the_first_advice_alone_is_shown(capsys):
+def test_of_many_runs_each_advice_is_shown_once(capsys):
     told = AdviceOnce()
-    for words in ("first", "second"):
+    for words in ("first", "first", "second"):
         told.say(words)
         told.advise(words)
-    assert capsys.readouterr().err == "wordorder: first\n"
+    assert capsys.readouterr().err == "wordorder: first\nwordorder: second\n"
 
 
 def test_a_name_of_a_folder_cannot_move_the_cursor(capsys):

@@ -33,6 +33,8 @@ def data(
 
 def print_description(description: dict[str, Any]) -> None:
     """Print the tables, examples of texts in two splits, and sentences on what was left out or passed over."""
+    from wordorder.data.quality.reading_log import LEFT_OUT
+
     counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
     splits = description["splits"].items()
     rows = [(name, *(own[key] for key in counts)) for name, own in splits]
@@ -58,4 +60,7 @@ def print_description(description: dict[str, Any]) -> None:
     if description["dropped_empty"]:
         print(f"{description['dropped_empty']:,} rows have no text.")
     for kind, own in description["passed_over"].items():
-        print(printable(f"{kind}: {own['count']:,}; {'; '.join(own['first'][:3])}"))
+        examples = (
+            (f"{name} {count:,}" for name, count in own["files"].items()) if kind == LEFT_OUT else own["first"][:3]
+        )
+        print(printable(f"{kind}: {own['count']:,}; {'; '.join(examples)}"))

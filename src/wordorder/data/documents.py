@@ -104,7 +104,7 @@ def _raise_if_any(faults: list[str]) -> None:
 
 
 def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
-    root, paths = find_files(name, source)
+    root, paths = find_files(name, source, log)
     splits = official_splits(name, root, paths)
     parts: list[Part] = []
     faults: list[str] = []
@@ -146,6 +146,8 @@ def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) ->
 
 
 def _unreadable(path: Path, error: OSError) -> str:
+    if path.is_symlink() and not path.exists():
+        return f"{path} is a link to {path.readlink()}, which is not there; bring it back, or remove the link"
     return f"{path} cannot be read: {error.strerror or error}"
 
 

@@ -13,7 +13,7 @@ from wordorder.data.documents import read_and_count
 from wordorder.data.examples.encode import encode_documents
 from wordorder.data.names import LANES, NONE, generated_task
 from wordorder.data.prepared import PreparedData
-from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import Split, split_documents, training_texts
@@ -86,7 +86,14 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     prepared = task.prepare(corpus, seed)
     reported = "test" if split.test else "validation"
     lengths = () if data.generated is None else tuple(document.length or 0 for document in parts[reported])
-    prepared = replace(prepared, reported=encoded[reported], reported_lengths=lengths, log=log)
+    passed_over = {LEFT_OUT: log.summary()[LEFT_OUT]["files"]} if log.number(LEFT_OUT) else {}
+    prepared = replace(
+        prepared,
+        reported=encoded[reported],
+        reported_lengths=lengths,
+        log=log,
+        statistics={**prepared.statistics, **passed_over},
+    )
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 

@@ -50,10 +50,10 @@ class PreparedData:
     """For each of train, validation and test that there is: documents, characters, words (by white space), tokens
     (without special ones), segments (examples), unknown_fraction (share of tokens that are [UNK]),
     without_tokens (documents of which the tokeniser leaves nothing); and dropped_duplicates, dropped_empty (rows
-    without text), vocab_size, and fingerprint, a hash that differs when any text, class or token of any split does (the
-    run's seed has no part). For translation these count the sources, dropped_empty the pairs with an empty side,
-    segments the pairs that are used; and beside them there are target_characters, target_words, target_tokens,
-    target_unknown_fraction, dropped_long (pairs left out because a side is too long) and cut (pairs that lost an
-    end)."""
+    without text), left_out (files of a folder or glob that are not read, by ending), vocab_size, and fingerprint, a
+    hash that differs when any text, class or token of any split does (the run's seed has no part). For translation
+    these count the sources, dropped_empty the pairs with an empty side, segments the pairs that are used; and beside
+    them there are target_characters, target_words, target_tokens, target_unknown_fraction, dropped_long (pairs left out
+    because a side is too long) and cut (pairs that lost an end)."""
     log: ReadingLog = field(default_factory=ReadingLog)
     """Log of what was passed over while the texts were read."""

@@ -1,5 +1,6 @@
 """Compute the exact scores of a saved model on any data."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,6 +17,7 @@ from wordorder.inference.saved_model import (
     search_settings,
     task_of,
 )
+from wordorder.streams import printable
 from wordorder.tasks import TASKS, Task
 from wordorder.training.loop.progress import quiet_libraries
 from wordorder.training.recipe.sources import SOURCES, find_source
@@ -131,6 +133,7 @@ def evaluate_model_dir(
 
     from wordorder.data import TokenizerConfig, prepare
     from wordorder.data.names import BEST_ON_TEST, LANES
+    from wordorder.data.quality.reading_log import LEAKS
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams, translate_examples
@@ -170,6 +173,8 @@ def evaluate_model_dir(
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         check_tokenizer(load_tokenizer_of(folder), model.config, folder)
         prepared = prepare(data.having(length=length), tokenizer, seed=data.seed)
+        for line in prepared.log.lines(but=(LEAKS,)):  # which the run has said
+            print(printable(line), file=sys.stderr)
         beams, longest = search_settings(folder)
         classes = model.config.num_labels if task.labels == "class" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate

@@ -57,7 +57,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes] | Found]:
     check_plain(path)
     number = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
             for line in file:
                 for part in line.splitlines(keepends=True) if b"\r" in line else (line,):
                     number += 1

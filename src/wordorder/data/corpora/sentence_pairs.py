@@ -73,7 +73,7 @@ def keep_translations_together(documents: Sequence[Document]) -> list[Document]:
 
 def is_scan(path: Path) -> bool:
     """Return whether a file begins as SCAN's files do: ``IN:`` and, in the same line, ``OUT:``."""
-    if path.suffix != ".txt" or not path.is_file():
+    if path.suffix.lower() != ".txt" or not path.is_file():
         return False
     check_plain(path)
     with path.open("rb") as file:

@@ -38,7 +38,7 @@ class _Texts:
 
     def records(self) -> Iterator[tuple[int, list[str]] | Found]:
         """Yield the records that are not blank, each with the number of its first line, or why one cannot be read."""
-        if self._path.suffix == ".csv":
+        if self._path.suffix.lower() == ".csv":
             records = csv.reader(self, strict=True)
         else:
             records = ([] if not line or line.isspace() else line.rstrip("\r\n").split("\t") for line in self)

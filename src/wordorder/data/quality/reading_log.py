@@ -1,14 +1,16 @@
-"""Log of texts passed over while reading: lines that cannot be read, and leaks; counted file by file."""
+"""Log of what was passed over while reading: files, lines that cannot be read, and leaks; counted file by file."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from wordorder.errors import BadInput
 
-UNREADABLE, LEAKS = "unreadable", "leaks"
+UNREADABLE, LEAKS, LEFT_OUT = "unreadable", "leaks", "left_out"
 _MOST_DETAILS = 20
 
 _WORDS = {
+    LEFT_OUT: "of the source's files and folders are left out",
     UNREADABLE: "lines, records or files could not be read and were skipped (data.skip_unreadable)",
     LEAKS: "training texts stand in validation or test too, but for case, punctuation and white space",
 }
@@ -33,7 +35,7 @@ class ReadingLog:
         self.count(UNREADABLE, file, fault)
 
     def count(self, kind: str, file: str, detail: str) -> None:
-        """Count one text; the first few details of each kind, sentences, are kept."""
+        """Count one text, or a file by its ending; the first few details of each kind, sentences, are kept."""
         self._files.setdefault(kind, Counter())[file] += 1
         details = self._details.setdefault(kind, [])
         if len(details) < _MOST_DETAILS:
@@ -61,8 +63,11 @@ class ReadingLog:
     def line(self, kind: str) -> str:
         """Return one sentence on a kind that was counted, with the first two of it."""
         number = self.number(kind)
+        if kind == LEFT_OUT:
+            by_ending = ", ".join(f"{name} {count:,}" for name, count in self._files[kind].most_common())
+            return f"{number:,} {_WORDS[kind]}: {by_ending}"
         return f"{number:,} {_WORDS[kind]}: {'; '.join(self._details[kind][:2])}" + " ..." * (number > 2)
 
-    def lines(self) -> list[str]:
-        """Return one sentence for each kind that was counted."""
-        return [self.line(kind) for kind in _WORDS if self.number(kind)]
+    def lines(self, *, but: Collection[str] = ()) -> list[str]:
+        """Return one sentence for each kind that was counted, `but` for some."""
+        return [self.line(kind) for kind in _WORDS if self.number(kind) and kind not in but]

@@ -38,14 +38,14 @@ class Progress:
 
 
 class AdviceOnce(Progress):
-    """Progress that shows the first advice of all runs that share it, and nothing else; for comparisons."""
+    """Progress that shows each advice once for all runs that share it, and nothing else; for comparisons."""
 
     def __init__(self) -> None:
-        self._given = False
+        self._texts = set[str]()
 
     def advise(self, text: str) -> None:
-        if not self._given:
-            self._given = True
+        if text not in self._texts:
+            self._texts.add(text)
             print(printable(f"wordorder: {text}"), file=sys.stderr, flush=True)
 
 

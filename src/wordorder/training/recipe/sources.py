@@ -34,7 +34,8 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
             if next(matches(place), None) is not None:
                 return place, []
         except OSError as error:  # a folder above it may not be looked into, or the name is too long
-            return source, [f"data.{name}: {place[:200]!r} cannot be read: {error.strerror}"]
+            below = f" below {error.filename!r}" if error.filename not in (None, place) else ""
+            return source, [f"data.{name}: {place[:200]!r} cannot be read{below}: {error.strerror}"]
         except ValueError as error:  # it is no path, or leads through too many folders
             return source, [f"data.{name}: {source!r}: {error}"]
     looked = f"the working directory and WORDORDER_DATA={folder}" if folder else "the working directory"

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from shlex import quote
 from wordorder.data import DataConfig
 from wordorder.data.corpora.read import find_files
 from wordorder.data.documents import read_and_count
+from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.durable import write_text
 from wordorder.errors import BadInput
+from wordorder.streams import printable
 from wordorder.tasks import TASKS
 from wordorder.training.recipe.packaged import ENDING
 from wordorder.training.recipe.recipe import read_recipe
@@ -156,8 +159,11 @@ def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
     if source == "sotu" or section.generated:
         size = _MEDIUM
     else:
-        files = [Path(source)] if Path(source).is_file() else find_files("data.source", source)[1]
-        size = sum(file.stat().st_size for file in files)
+        log = ReadingLog()
+        files = [Path(source)] if Path(source).is_file() else find_files("data.source", source, log)[1]
+        for line in log.lines():
+            print(printable(line), file=sys.stderr)
+        size = sum(file.stat().st_size for file in files if file.exists())  # reading names a link that leads nowhere
     return size, len(read_and_count(section)[0]) if size <= _MOST_READ else None
 
 
