@@ -300,7 +300,7 @@ def test_where_classes_come_from_is_said_where_they_are_missing(tmp_path):
     (fault,) = faults_of(f"{tmp_path}/texts/*.txt", "classification")
     assert "one class only, 'texts'" in fault
     assert "the class of a text file is the name of its folder" in fault
-    rows = [json.dumps({"text": f"t{i}", "label": i + 0.5}) for i in range(3)]
+    rows = [json.dumps({"text": f"t{i}", "label": f"{i + 0.5}"}) for i in range(3)]
     (fault,) = faults_of(write(tmp_path / "a.jsonl", "\n".join(rows)), "classification")
     assert "numbers need task regression" in fault
 
@@ -308,7 +308,10 @@ def test_where_classes_come_from_is_said_where_they_are_missing(tmp_path):
 def test_a_label_that_training_never_shows(tmp_path):
     write(tmp_path / "train.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}')
     write(tmp_path / "test.jsonl", '{"text": "c", "label": 2}\n{"text": "d", "label": 1}')
-    assert faults_of(tmp_path, "classification")[0] == "data.label_column 'label': no training document has 2"
+    assert (
+        faults_of(tmp_path, "classification")[0]
+        == "data.label_column 'label': no training document has 2; those of training have 0, 1"
+    )
 
 
 def test_a_csv_field_may_be_long_and_the_process_limit_stays(tmp_path):
@@ -380,7 +383,9 @@ def test_a_missing_label_of_a_parquet_file_is_named_and_no_class(tmp_path, task)
     lines = tuple(f"{path} row {row}: column 'label' has no label" for row in (2, 4))
     assert faults_of(path, task) == lines
     kept = read_documents(DataConfig(source=str(path), task=task, skip_unreadable=True))
-    assert [document.label for document in kept] == ["0.0", "1.0", "0.0"]
+    assert [document.label for document in kept] == (
+        ["0", "1", "0"] if task == "classification" else ["0.0", "1.0", "0.0"]
+    )
 
 
 def test_a_label_that_is_half_a_surrogate_pair_is_named(tmp_path):
@@ -440,3 +445,32 @@ def test_a_folder_that_may_not_be_looked_into_is_a_fault(tmp_path, pattern, monk
     source = tmp_path / "in" / pattern
     (fault,) = faults_of(source)
     assert "locked cannot be read: Permission denied" in fault
+
+
+def labelled(tmp_path, *labels):
+    rows = [json.dumps({"text": f"text {number}", "label": label}) for number, label in enumerate(labels)]
+    return write(tmp_path / "a.jsonl", "\n".join(rows))
+
+
+def test_labels_of_json_that_are_equal_are_one_class(tmp_path):
+    path = labelled(tmp_path, 1, 1.0, " 1 ", True, "true", False, "\u00e9", "e\u0301", -0.0)
+    expected = ["1", "1", "1", "true", "true", "false", "\u00e9", "\u00e9", "0"]
+    assert [document.label for document in read(path, "classification")] == expected
+
+
+@pytest.mark.parametrize("label", [["a", "b"], {"name": "a"}, 0.5, float("inf")])
+def test_a_label_that_is_no_class_is_refused(tmp_path, label):
+    path = labelled(tmp_path, "a", label, "b", "a")
+    (fault,) = faults_of(path, "classification")
+    assert fault.startswith(f"{path} row 2: column 'label' holds ")
+    assert "which names no class" in fault
+    assert len(read(path, "classification", skip_unreadable=True)) == 3
+
+
+def test_classes_that_may_be_meant_as_one_are_told(tmp_path):
+    path = labelled(tmp_path, "Neg", "neg", "neg", "0", "0.0", "pos", "pos")
+    log = ReadingLog()
+    read_and_count(DataConfig(source=str(path), task="classification"), log)
+    (note,) = log.lines()
+    assert "'0' (1) and '0.0' (1); 'Neg' (1) and 'neg' (2)" in note
+    assert "pos" not in note

@@ -1,6 +1,7 @@
 """Read the documents of a recipe's `source`, with every fault of every file in one report."""
 
 import math
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from wordorder.data.corpora.sentence_pairs import is_scan, keep_translations_tog
 from wordorder.data.names import NONE
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.errors import BadInput
+from wordorder.limits import one_line
 from wordorder.tasks import TASKS
 
 _MOST_FAULTS = 20
@@ -66,6 +68,7 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
     task = TASKS[data.task]
     if task.labels:
         task.check_labels(documents, data)
+        log.notes += task.label_notes(documents, data)
     together = task.translates and not any(part.by_rule for part in parts)
     return keep_translations_together(documents) if together else documents, empty
 
@@ -93,7 +96,7 @@ def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Par
 def _is_hidden(part: Part, data: DataConfig) -> bool:
     if part.split != "test" or TASKS[data.task].labels is None:
         return False
-    return all(_label_fault(row.get(data.label_column)) == _NO_LABEL for row in part.rows)
+    return all(_label_fault(row.get(data.label_column), data) == _NO_LABEL for row in part.rows)
 
 
 def _raise_if_any(faults: list[str]) -> None:
@@ -172,7 +175,7 @@ def _add_documents(documents: list[Document], part: Part, data: DataConfig, faul
     for number, row in enumerate(part.rows, start=1):
         text, label, pair = (row.get(name) if name else None for name in (data.text_column, label_column, pair_column))
         found = [text_fault(str(name), value) for name, value in ((data.text_column, text), (pair_column, pair))]
-        if label_column and isinstance(text, str) and text.strip() and (wrong := _label_fault(label)):
+        if label_column and isinstance(text, str) and text.strip() and (wrong := _label_fault(label, data)):
             found.append(f"column {label_column!r} {wrong}")
         own = [f"{part.origin} row {number}: {fault}" for fault in found if fault]
         if own and log.skip:
@@ -183,7 +186,7 @@ def _add_documents(documents: list[Document], part: Part, data: DataConfig, faul
             empty += 1
             continue
         length = None if data.generated is None else int(str(row["length"]))
-        second, label_name = str(pair or ""), str(label).strip() if label_column else None
+        second, label_name = str(pair or ""), _label_text(label, data) if label_column else None
         if not translated:
             second = second if data.pair_column else None
             documents.append(Document(text=text, label=label_name, pair=second, split=part.split, length=length))
@@ -192,8 +195,24 @@ def _add_documents(documents: list[Document], part: Part, data: DataConfig, faul
     return empty
 
 
-def _label_fault(label: object) -> str:
+def _label_text(label: object, data: DataConfig) -> str:
+    """Return a label as the class or number that it names: `1.0` is the class "1", and `True` the class "true"."""
+    if TASKS[data.task].labels == "class":
+        if isinstance(label, bool):
+            return str(label).lower()
+        if isinstance(label, float) and label.is_integer():
+            return str(int(label))
+    return unicodedata.normalize("NFC", str(label)).strip()
+
+
+def _label_fault(label: object, data: DataConfig) -> str:
     """Return what is wrong with a label, or ""; pandas writes NaN for a missing one."""
     if label is None or not str(label).strip() or (isinstance(label, float) and math.isnan(label)):
         return _NO_LABEL
-    return "" if is_unicode(str(label)) else "holds half of a surrogate pair, not text"
+    if isinstance(label, str):
+        return "" if is_unicode(label) else "holds half of a surrogate pair, not text"
+    whole = isinstance(label, int) or (isinstance(label, float) and label.is_integer())  # True is an int
+    if TASKS[data.task].labels == "class" and not whole:
+        number = "; numbers need task regression" if isinstance(label, float) else ""
+        return f"holds {one_line(label, 60)}, which names no class: write a text, a whole number, true or false{number}"
+    return ""

@@ -1,5 +1,6 @@
 """Classification: tell which of several classes a text belongs to."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from wordorder.data.corpora.document import Document
     from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
+
+
+_MOST_SHOWN = 8
 
 
 class Classification(LabelledTask):
@@ -70,7 +74,22 @@ class Classification(LabelledTask):
         trained = {document.label for document in documents if document.split in (None, "train")}
         unseen = sorted(str(label) for label in labels - trained)
         if unseen:
-            raise BadInput(f"{column}: no training document has {', '.join(unseen)}")
+            shown, more = sorted(map(str, trained))[:_MOST_SHOWN], ", ..." * (len(trained) > _MOST_SHOWN)
+            raise BadInput(
+                f"{column}: no training document has {', '.join(unseen)}; those of training have {', '.join(shown)}{more}"
+            )
+
+    def label_notes(self, documents: "Sequence[Document]", data: DataSettings) -> list[str]:
+        """Return a sentence on classes that differ in case alone, or are the same number."""
+        counts, alike = Counter(str(document.label) for document in documents), defaultdict[object, list[str]](list)
+        for label in sorted(counts):
+            alike[float(label) if is_number(label) else label.casefold()].append(label)
+        groups = [" and ".join(f"{label!r} ({counts[label]:,})" for label in few) for few in alike.values() if few[1:]]
+        if not groups:
+            return []
+        return [
+            f"data.label_column {data.label_column!r} has classes that may be meant as one: {'; '.join(groups[:5])}"
+        ]
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return pieces of texts with the ids of their classes, which are sorted by name."""
@@ -98,7 +117,7 @@ def label_names(labels: set[str]) -> tuple[str, ...]:
 
 
 def _of_folders(data: DataSettings) -> str:
-    if not data.source.endswith((".txt", ".tokens")):
+    if not data.source.lower().endswith((".txt", ".tokens")):
         return ""
     return (
         "; the class of a text file is the name of its folder: give each class a folder, with a source such as "

@@ -197,6 +197,10 @@ class Task(ABC):
     def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:  # noqa: B027  most have none
         """Refuse labels from which nothing can be learned, by a `BadInput` that names the column."""
 
+    def label_notes(self, documents: "Sequence[Document]", data: DataSettings) -> list[str]:
+        """Return a sentence on each thing about the labels that is perhaps not meant."""
+        return []
+
     @abstractmethod
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return the datasets of training, validation and test; `seed` is the run's.

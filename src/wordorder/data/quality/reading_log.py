@@ -27,6 +27,8 @@ class ReadingLog:
         self.skip = skip
         self._files: dict[str, Counter[str]] = {}
         self._details: dict[str, list[str]] = {}
+        self.notes: list[str] = []
+        """Other sentences that a user should read before the scores."""
 
     def unreadable(self, file: str, fault: str) -> None:
         """Count a file, line or row that cannot be read, or refuse it."""
@@ -69,5 +71,5 @@ class ReadingLog:
         return f"{number:,} {_WORDS[kind]}: {'; '.join(self._details[kind][:2])}" + " ..." * (number > 2)
 
     def lines(self, *, but: Collection[str] = ()) -> list[str]:
-        """Return one sentence for each kind that was counted, `but` for some."""
-        return [self.line(kind) for kind in _WORDS if self.number(kind) and kind not in but]
+        """Return one sentence for each kind that was counted, `but` for some, and the notes."""
+        return [*(self.line(kind) for kind in _WORDS if self.number(kind) and kind not in but), *self.notes]
