@@ -77,6 +77,18 @@ def test_a_full_disk_leaves_no_half_recipe_that_would_be_in_the_way(words, monke
 
 
 @pytest.mark.parametrize("task", DATA)
+def test_nothing_in_the_recipe_changes_the_text(task):
+    from wordorder.data.tokenizers.tokenizer import load_tokenizer
+
+    call("init", "--data", *DATA[task], "--task", task, "--out", "mine.toml")
+    recipe, text = read_recipe("mine.toml"), "Möchte Bxc3 bxc3 й खेल ブ I_JUMP."
+    tokenizer = load_tokenizer(recipe.tokenizer, [text] * 9, cache_dir=Path("cache"))
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.unk_token_id not in ids
+    assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("task", DATA)
 def test_the_recipe_is_commented_and_passes_every_check(task):
     shown = call("init", "--data", *DATA[task], "--task", task, "--out", "new/mine.toml")
     assert shown.startswith("Written: new/mine.toml\nCheck it: wordorder compare new/mine.toml --dry-run\n")

@@ -60,6 +60,31 @@ def test_files_that_are_left_out_stand_in_the_statistics_and_are_said(corpus, ca
     assert with_notes.log.lines() == ["1 of the source's files and folders are left out: .md 1"]
 
 
+def written(path, texts):
+    path.write_text("\n".join(json.dumps({"text": text, "label": str(n % 2)}) for n, text in enumerate(texts)))
+    return path
+
+
+@pytest.mark.parametrize("task", ["masked-lm", "classification"])
+def test_texts_that_are_mostly_unknown_tokens_are_refused(tmp_path, cache, task):
+    random = np.random.default_rng(0)
+    reads = ["".join(random.choice(list("ACGT"), 200)) for _ in range(60)]  # words longer than wordpiece takes
+    source = written(tmp_path / "reads.jsonl", reads)
+    with pytest.raises(BadInput, match=r"\[UNK\].*100\.0% of the texts of train.*tokenizer\.vocab_size"):
+        load(source, cache, kind="wordpiece", task=task)
+    assert not load(source, cache, kind="byte", task=task).log.notes
+
+
+def test_a_share_of_unknown_tokens_is_told(tmp_path, cache):
+    random = np.random.default_rng(0)
+    texts = [f"{sentence(random)} " + (f"rare{n}" if n % 5 == 0 else "") for n in range(200)]
+    tokenizer = TokenizerConfig(kind="word", vocab_size=1000, min_frequency=2)
+    data = DataConfig(source=str(written(tmp_path / "a.jsonl", texts)), task="masked-lm", length=32)
+    (note,) = prepare(data, tokenizer, seed=0, cache_dir=cache).log.lines()
+    assert "[UNK]" in note
+    assert "of the texts of train" in note
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte", "character", "word"])
 @pytest.mark.parametrize("task", ["masked-lm", "classification"])
 def test_every_kind_and_task_gives_batches(corpus, cache, kind, task):

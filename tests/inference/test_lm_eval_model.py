@@ -70,7 +70,11 @@ def test_it_equals_the_score_of_evaluate_but_for_the_end_of_the_text(folder, tmp
     from wordorder.inference import Context, evaluate_model_dir
 
     sources = {}
-    for name, text in {"source": TEXT[::-1], "validation_source": TEXT[9:], "test_source": TEXT}.items():
+    for name, text in {
+        "source": " ".join(reversed(TEXT.split())),
+        "validation_source": TEXT[9:],
+        "test_source": TEXT,
+    }.items():
         sources[name] = str(tmp_path / f"{name}.txt")
         Path(sources[name]).write_text(text)
     data = DataConfig(task="causal-lm", length=8, packing="lanes", eval_lanes=1, **sources)

@@ -33,6 +33,7 @@ def data(
 
 def print_description(description: dict[str, Any]) -> None:
     """Print the tables, examples of texts in two splits, and sentences on what was left out or passed over."""
+    from wordorder.data.preparation import MOST_UNSAID_UNKNOWN
     from wordorder.data.quality.reading_log import LEFT_OUT
 
     counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
@@ -41,6 +42,9 @@ def print_description(description: dict[str, Any]) -> None:
     print_table("Texts", ("split", *counts), rows, numbers=True)
     rows = [(name, *(own["tokens_per_document"][key] for key in lengths)) for name, own in splits]
     print_table("Tokens per document", ("split", *lengths), rows, numbers=True)
+    for name, own in splits:
+        if own["unknown_fraction"] > MOST_UNSAID_UNKNOWN:
+            print(f"{own['unknown_fraction']:.1%} of the tokens of {name} are [UNK].")
     within = [(name, *(own[key] for key in ("documents", "exact"))) for name, own in description["within"].items()]
     if not within:
         print("The texts are generated: none of validation or test is in another split. Duplicates are not looked for.")

@@ -30,10 +30,10 @@ def describe(
         examples: to show for each pair of splits.
 
     Returns:
-        splits: split -> documents, characters, words, tokens, and tokens_per_document, a table of min, median, 95%, max
-        and mean. dropped_duplicates and dropped_empty as in `PreparedData.statistics`; passed_over, see
-        `ReadingLog.summary`; vocab_size; and what `Duplicates.report` gives, without any texts for a generated
-        task.
+        splits: split -> documents, characters, words, tokens, unknown_fraction, and tokens_per_document, a table of
+        min, median, 95%, max and mean. dropped_duplicates and dropped_empty as in `PreparedData.statistics`;
+        passed_over, see `ReadingLog.summary`; vocab_size; and what `Duplicates.report` gives, without any texts for a
+        generated task.
 
     Raises:
         BadInput: as `prepare`.
@@ -70,7 +70,9 @@ def _numbers(
     if found is not None:
         for text in texts:
             found.add(name, text)
-    tokens = np.diff(encode_documents(texts, tokenizer, cache_dir=cache_dir).borders)
+    encoded = encode_documents(texts, tokenizer, cache_dir=cache_dir)
+    tokens = np.diff(encoded.borders)
+    unknown: object = tokenizer.unk_token_id  # None, which no token is, where there is no [UNK]
     values = np.percentile(tokens, [0, 50, 95, 100], method="lower").tolist() if len(tokens) else [0] * 4
     table = dict(zip(("min", "median", "95%", "max"), values, strict=True))
     return {
@@ -78,5 +80,6 @@ def _numbers(
         "characters": sum(map(len, texts)),
         "words": sum(len(text.split()) for text in texts),
         "tokens": int(tokens.sum()),
+        "unknown_fraction": float(np.mean(encoded.ids == unknown)) if len(encoded.ids) else 0.0,
         "tokens_per_document": {**table, "mean": round(tokens.mean(), 1) if len(tokens) else 0.0},
     }

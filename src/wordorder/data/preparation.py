@@ -25,6 +25,9 @@ from wordorder.tasks import TASKS, Corpus
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+MOST_UNSAID_UNKNOWN, MOST_UNKNOWN = 0.01, 0.5
+"""Share of [UNK] among the tokens of a split from which on it is said, and from which on it is refused."""
+
 MOST_COUNTED = 32 * 2**20
 """Bytes of the source's files up to which `exact_vocab_size` reads them."""
 
@@ -38,7 +41,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         cache_dir: where trained tokenisers and encoded texts are kept; None: $WORDORDER_CACHE or ~/.cache/wordorder.
 
     Raises:
-        BadInput: one line per fault of the data; nothing was written but the cache.
+        BadInput: one line per fault of the data, or most of its tokens are [UNK]; nothing was written but the cache.
         MissingExtra: a package that the source or the tokeniser needs is not installed.
     """
     if data.length is None:
@@ -81,6 +84,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         dropped_empty=dropped_empty,
         dropped_duplicates=split.dropped_duplicates,
     )
+    _check_unknown(corpus, log)
     if data.generated is not None and data.packing != LANES:
         _check_room(corpus, trained)
     prepared = task.prepare(corpus, seed)
@@ -96,6 +100,23 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     )
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
+
+
+def _check_unknown(corpus: Corpus, log: ReadingLog) -> None:
+    """Refuse texts that are mostly [UNK], of which nothing can be learned, and note a share that costs scores."""
+    second = "translations" if TASKS[corpus.data.task].translates else "second texts"
+    shares = {f"texts of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded.items()}
+    shares |= {f"{second} of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded_pairs.items()}
+    shown = ", ".join(f"{share:.1%} of the {what}" for what, share in shares.items() if share > MOST_UNSAID_UNKNOWN)
+    if not shown:
+        return
+    fault = (
+        f"[UNK] stands for tokens that the tokenizer does not know: {shown}; raise tokenizer.vocab_size, or take "
+        'tokenizer.kind="bpe" or "byte", which know every letter'
+    )
+    if max(shares.values()) > MOST_UNKNOWN:
+        raise BadInput(fault)
+    log.notes.append(fault)
 
 
 def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:

@@ -75,9 +75,8 @@ class Classification(LabelledTask):
         unseen = sorted(str(label) for label in labels - trained)
         if unseen:
             shown, more = sorted(map(str, trained))[:_MOST_SHOWN], ", ..." * (len(trained) > _MOST_SHOWN)
-            raise BadInput(
-                f"{column}: no training document has {', '.join(unseen)}; those of training have {', '.join(shown)}{more}"
-            )
+            classes = f"those of training have {', '.join(shown)}{more}"
+            raise BadInput(f"{column}: no training document has {', '.join(unseen)}; {classes}")
 
     def label_notes(self, documents: "Sequence[Document]", data: DataSettings) -> list[str]:
         """Return a sentence on classes that differ in case alone, or are the same number."""

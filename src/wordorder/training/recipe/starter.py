@@ -230,8 +230,7 @@ validation_fraction = {fraction}  # share of the documents that chooses the chec
 test_fraction = {fraction}  # share of the documents that is scored once, at the end
 
 [tokenizer]
-{tokenizer}lowercase = true
-
+{tokenizer}
 [model]
 network = "{network}"
 hidden_size = {sizes.hidden_size}  # width
