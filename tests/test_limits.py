@@ -35,6 +35,8 @@ def test_only_plain_files_are_read(tmp_path: Path):
     assert read_json(tmp_path / "a.json") == [1]
     (tmp_path / "a.toml").write_bytes(b"a = 1\r\n[b]\r\n")
     assert read_toml(tmp_path / "a.toml") == {"a": 1, "b": {}}
+    (tmp_path / "a.toml").write_text("a = 1\n", encoding="utf-8-sig")  # as Notepad writes
+    assert read_toml(tmp_path / "a.toml") == {"a": 1}
     (tmp_path / "a.toml").write_text("a = [1,")
     with pytest.raises(ValueError, match="at end of document"):
         read_toml(tmp_path / "a.toml")

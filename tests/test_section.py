@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from wordorder.errors import BadInput
 from wordorder.limits import MOST_COUNT
-from wordorder.section import Section, Several, Text, value_fault
+from wordorder.section import MOST_HINTS, Section, Several, Text, value_fault
 
 
 class Inner(Section):
@@ -96,3 +96,10 @@ def test_a_value_of_one_type_alone_is_checked_in_the_same_way():
     assert value_fault("x", hint, 10) == "x: must be at least 1 and at most 9, got 10"
     assert value_fault("x", Annotated[float, Gt(0)], float("inf")) == "x: must be a finite number, got inf"
     assert value_fault("x", list[dict[str, int]], {}) == "x: must be a list, each a table, got {}"
+
+
+def test_of_many_unknown_names_the_first_have_hints():
+    with pytest.raises(BadInput) as error:
+        Oven(name="a", **{f"pover{number}": 1 for number in range(200)})
+    assert len(error.value.faults) == 200
+    assert sum("did you mean 'power'?" in fault for fault in error.value.faults) == MOST_HINTS

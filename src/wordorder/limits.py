@@ -122,9 +122,9 @@ def parse_json(content: bytes | str) -> object:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file and return its tables."""
+    """Read a TOML file and return its tables; a byte order mark at its start, as Notepad writes, is left out."""
     try:
-        return tomllib.loads(read_bytes(path).decode("utf-8"))
+        return tomllib.loads(read_bytes(path).decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 

@@ -23,6 +23,8 @@ Several = Annotated[tuple[_T, ...], Strict(False)]
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 """A text that is not empty."""
 
+MOST_HINTS = 50
+"""Unknown names of one section that have a hint each; more lines than these nobody reads."""
 _MOST_LISTED = 40
 _MOST_SHOWN = 200
 _TECHNICAL = MOST_COUNT
@@ -79,7 +81,7 @@ def section_faults(kind: type[Section], error: ValidationError) -> list[str]:
         elif found["type"] == "too_short" and found.get("ctx", {}).get("actual_length", 0) < len(found["input"]):
             continue  # wrong items do not count, and have lines of their own
         elif found["type"] == "extra_forbidden":
-            fault = (unknown_name(f"[{kind.section}]", name, kind.model_fields),)
+            fault = (unknown_name(f"[{kind.section}]", name, kind.model_fields, hint=len(faults) < MOST_HINTS),)
         elif found["type"] == "missing":
             fault = (f"[{kind.section}]: {name} is missing; give it here or by --set {where}=...",)
         else:
@@ -114,14 +116,19 @@ def value_fault(where: str, hint: Any, value: object) -> str | None:
     return None
 
 
-def unknown_name(where: str, name: str, valid: Iterable[str]) -> str:
-    """Return the fault of an unknown name, with the nearest valid one, and with all of them if they are few."""
+def unknown_name(where: str, name: str, valid: Iterable[str], *, hint: bool = True) -> str:
+    """Return the fault of an unknown name, with the nearest valid one, and with all of them if they are few.
+
+    Without a `hint` the name alone: the nearest one of many takes a millisecond to find.
+    """
+    if not hint:
+        return f"{where}: unknown name {name!r}"
     known = sorted(valid)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if near and len(known) > _MOST_LISTED:
         return f"{where}: unknown name {name!r}; did you mean {near[0]!r}?"
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{where}: unknown name {name!r}; {hint}valid names: {', '.join(known)}"
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"{where}: unknown name {name!r}; {meant}valid names: {', '.join(known)}"
 
 
 def unknown_choice(where: str, value: object, valid: Iterable[str]) -> str:

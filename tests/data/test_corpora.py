@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pyarrow
@@ -273,10 +274,10 @@ def test_sources_that_name_nothing(tmp_path):
 def test_a_file_without_the_right_to_read_it(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", "x")
 
-    def refuse(self):
+    def refuse(self, mode):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # a test that runs as root can read everything
+    monkeypatch.setattr(Path, "open", refuse)  # a test that runs as root can read everything
     assert faults_of(path) == (f"{path} cannot be read: Permission denied",)
 
 
@@ -474,3 +475,15 @@ def test_classes_that_may_be_meant_as_one_are_told(tmp_path):
     (note,) = log.lines()
     assert "'0' (1) and '0.0' (1); 'Neg' (1) and 'neg' (2)" in note
     assert "pos" not in note
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.tokens", "a.jsonl", "a.csv", "a.tsv"])
+def test_a_sparse_file_of_zeros_is_not_read_whole(tmp_path, name):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(2**31)
+    tracemalloc.start()
+    (fault,) = faults_of(tmp_path / name)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "is binary" in fault
+    assert peak < 2**25

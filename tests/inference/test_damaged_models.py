@@ -46,6 +46,15 @@ def uses(folder, tmp_path):
     return {**every, "predict": lambda: answer(folder, ["the [MASK] of states"])}
 
 
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_a_configuration_that_asks_for_tuples_is_read_all_the_same(kind, tmp_path, request):
+    folder = request.getfixturevalue(kind)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"return_dict": False}))
+    for use in uses(folder, tmp_path).values():
+        assert use()
+
+
 def change(folder, how):
     path = folder / "model.safetensors"
     weights = how(load_file(path))

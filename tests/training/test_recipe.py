@@ -414,3 +414,10 @@ def test_a_comparison_that_never_ends_is_one_fault(table, fault):
     assert [fault in found for found in faults] == [True]
     assert len(config.folds) <= 10_000
     assert len(config.arms) <= 500
+
+
+@pytest.mark.parametrize("path", [r"C:\Users\mine", r"C:\data"])
+def test_a_path_with_backslashes_has_a_remedy(tmp_path, path):
+    (tmp_path / "r.toml").write_text(f'[data]\nsource = "{path}"\n')
+    with pytest.raises(BadInput, match=r"not valid TOML: .*between single quotes"):
+        read_recipe(tmp_path / "r.toml")

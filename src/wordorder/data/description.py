@@ -80,6 +80,6 @@ def _numbers(
         "characters": sum(map(len, texts)),
         "words": sum(len(text.split()) for text in texts),
         "tokens": int(tokens.sum()),
-        "unknown_fraction": float(np.mean(encoded.ids == unknown)) if len(encoded.ids) else 0.0,
+        "unknown_fraction": float((encoded.ids == unknown).sum()) / max(1, len(encoded.ids)),
         "tokens_per_document": {**table, "mean": round(tokens.mean(), 1) if len(tokens) else 0.0},
     }

@@ -190,7 +190,8 @@ class LocalEngine:
             while self.waiting and self.idle:
                 run, executor = self.waiting.popleft(), self.idle.popleft()
                 started(run)
-                task = executor.submit(_work, self.job, run) if self.workers else executor.submit(self.job, run)
+                in_worker = isinstance(executor, Worker)
+                task = executor.submit(_work, self.job, run) if in_worker else executor.submit(self.job, run)
                 self.busy[task] = run, executor
             done, _ = wait(self.busy, return_when=FIRST_COMPLETED)
             for task in done:

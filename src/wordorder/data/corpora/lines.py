@@ -14,6 +14,8 @@ from wordorder.data.corpora.document import Row
 from wordorder.errors import BadInput
 from wordorder.limits import check_plain, parse_json
 
+_BEGINNING = 4096  # bytes
+
 
 class Found(NamedTuple):
     """A row of a file, or the reason why there is none."""
@@ -58,6 +60,10 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes] | Found]:
     number = 0
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            start = file.peek(_BEGINNING)
+            if b"\0" in start and b"\n" not in start:  # a sparse file of terabytes would be one line
+                yield Found(None, 1, f"{path} line 1 is binary: it holds a byte that is 0")
+                return
             for line in file:
                 for part in line.splitlines(keepends=True) if b"\r" in line else (line,):
                     number += 1

@@ -9,6 +9,7 @@ from wordorder.data.corpora.lines import Found
 from wordorder.errors import BadInput
 from wordorder.limits import check_plain
 
+_BLOCK = 2**20  # bytes
 _BORDERS = (r"\n[^\S\n]*\n\s*", r"\n", r"\s")  # blank line, line, space
 # A title has a blank line before and after it; " = 0 = ", a formula that the tokeniser broke off, has not. Sections
 # have two equals signs or more.
@@ -22,9 +23,12 @@ def decode(path: Path, *, keep_returns: bool = False) -> str:
         keep_returns: a carriage return alone is a character of its line, as where lines are counted, and ends none.
     """
     check_plain(path)
-    content = path.read_bytes()
-    if (offset := content.find(b"\0")) >= 0:
-        raise BadInput(f"{path} is binary: byte {offset} is 0")
+    content = bytearray()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):  # a sparse file of terabytes is found out by its first one
+            if (offset := block.find(b"\0")) >= 0:
+                raise BadInput(f"{path} is binary: byte {len(content) + offset} is 0")
+            content += block
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -123,7 +123,9 @@ def load_config(kind: Any, folder: Path) -> Any:
     asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
     reader: Any = kind  # whose method transformers types in part only
     try:
-        return reader.from_pretrained(str(folder), local_files_only=True, **asked)
+        config = reader.from_pretrained(str(folder), local_files_only=True, **asked)
+        config.return_dict = True  # what reads the outputs here reads them by name
+        return config
     except BadInput as error:
         raise BadInput([f"{folder / CONFIG}: {fault}" for fault in error.faults]) from None
     except WordOrderError:

@@ -99,11 +99,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
     except ValueError as error:
-        remedy = (
-            ""
-            if path.suffix == ".toml"
-            else f"; if it is your data, write wordorder init --data {quote(str(path))} --task TASK"
-        )
+        if "hex value" in str(error) or "Unescaped '\\'" in str(error):
+            remedy = r"; write a path with backslashes between single quotes, as in source = 'C:\texts'"
+        elif path.suffix == ENDING:
+            remedy = ""
+        else:
+            remedy = f"; if it is your data, write wordorder init --data {quote(str(path))} --task TASK"
         raise BadInput(f"{path}: is not valid TOML: {one_line(error)}{remedy}") from None
 
 

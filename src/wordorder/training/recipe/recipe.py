@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.section import Section, unknown_name
+from wordorder.section import MOST_HINTS, Section, unknown_name
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
 from wordorder.training.recipe.packaged import read_tables
 from wordorder.training.recipe.pretrained import ARM, SEED, place
@@ -181,7 +181,8 @@ def _plain(config: Section) -> dict[str, Any]:
 
 def _check(raw: dict[str, Any], path: Path) -> Recipe:
     """Check all sections and the arms; raise one BadInput with every fault."""
-    faults = [unknown_name("recipe", name, SECTIONS) for name in raw if name not in SECTIONS]
+    unknown = [name for name in raw if name not in SECTIONS]
+    faults = [unknown_name("recipe", name, SECTIONS, hint=n < MOST_HINTS) for n, name in enumerate(unknown)]
     for section in SECTIONS:
         if section in raw and not isinstance(raw[section], dict):
             faults.append(f"{section}: must be a section, [{section}], got {raw[section]!r}")
