@@ -43,8 +43,10 @@ def compare(made, bias, mask, dtype):
         wanted = leaves[:3] + list(terms.bias.tensors if terms.bias else ())
         out = attention(*leaves[:3], terms, mask, backend=backend)
         found.append([out, *torch.autograd.grad(out, wanted, upstream.to(out.dtype))])
+    # of one pair the gradients of q and k are 0 in exact arithmetic: a difference of two sums about 1
+    least = 1.0 if made[0].shape[2] == 1 else 1e-3
     for ours, exact in zip(*found, strict=True):
-        assert (ours.double() - exact).abs().max() <= BOUND[dtype] * exact.abs().max().clamp(min=1e-3)
+        assert (ours.double() - exact).abs().max() <= BOUND[dtype] * exact.abs().max().clamp(min=least)
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))
@@ -114,8 +116,9 @@ def test_deterministic_algorithms_repeat_the_gradient_of_a_table():
 
 
 def test_compiled_without_a_graph_break():
-    encoding = build_encoding("tupe-r", width=128, heads=2, layers=1, max_positions=200, use="encoder").cuda()
+    encoding = build_encoding("tupe-r", width=128, heads=2, layers=1, max_positions=200, use="encoder")
     initialise(encoding, seed=0, std=0.3)
+    encoding.cuda()
     leaves = [torch.randn(2, 2, 200, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
 
     def step(q, k, v):
