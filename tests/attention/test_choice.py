@@ -1,5 +1,9 @@
 """The choice of a backend as a table: shapes, dtypes and device in, a name out."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -18,7 +22,17 @@ CALL = {
     "bias": "learned",
     "training": True,
 }
+GPU = {"device": "cuda", "dtype": torch.bfloat16, "gpu": "sm_90", "memory": 140 * 2**30}
 LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+BACKENDS = {"triton": "wordorder, triton", "sdpa": "SDPA, bias written out"}
+FACTS = {
+    "none": {"bias": "none", "rank": 0},
+    "t5": {"rank": 0},
+    "tupe-r": {"rank": 66},
+    "transformer-xl": {"bias": "none", "rank": 0, "content": True},
+    "deberta": {"bias": "none", "rank": 0, "content": True},
+}
 
 
 @pytest.mark.parametrize(
@@ -58,37 +72,43 @@ LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
         ({**LONG, "traced": True}, "sdpa"),
         ({"traced": True, "return_lse": True}, "reference"),
         ({"transformed": True}, "reference"),
-        # GPU
-        ({"device": "cuda", "dtype": torch.bfloat16}, "triton"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "queries": 64, "keys": 64}, "sdpa"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "traced": True}, "triton"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "transformed": True}, "sdpa"),
-        ({"device": "cuda", "dtype": torch.float64}, "sdpa"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "bias": "fixed"}, "sdpa"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "bias": "none", "content": True}, "triton"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "head_dim": 192}, "sdpa"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16}, "triton"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "head_dim": 192}, "flex"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "training": False}, "sdpa"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "training": False, "masked": True}, "triton"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "dropout": True}, "triton"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "structured": False}, "triton"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "bias": "none"}, "sdpa"),
-        ({"device": "cuda", "return_lse": True}, "triton"),
-        # float32 without tensor cores, only where there is no room to write its bias out
-        ({"device": "cuda"}, "sdpa"),
-        ({"device": "cuda", "bias": "none", "content": True}, "sdpa"),
-        ({**LONG, "device": "cuda", "batch": 4}, "triton"),
+        # GPU: what was measured (below), and what does not fit
+        ({**GPU, "return_lse": True}, "triton"),
+        ({**GPU, "return_lse": True, "traced": True}, "triton"),
+        ({**GPU, "return_lse": True, "dtype": torch.float64}, "reference"),
+        ({**GPU}, "sdpa"),
+        ({**GPU, "queries": 64, "keys": 64}, "sdpa"),
+        ({**GPU, "bias": "fixed"}, "sdpa"),
+        ({**GPU, "bias": "none", "content": True}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6}, "triton"),
+        ({**GPU, **LONG, "batch": 6, "gpu": "sm_80"}, "sdpa"),
+        ({**GPU, **LONG, "batch": 1}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6, "rank": 66}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6, "dropout": True}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6, "structured": False}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6, "training": False}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6, "dtype": torch.float32}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6, "transformed": True}, "sdpa"),
+        ({**GPU, **LONG, "batch": 6, "head_dim": 192}, "sdpa"),
+        ({**GPU, **LONG, "batch": 72}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "rank": 66, "dropout": True}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "dtype": torch.float32}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "structured": False}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "bias": "none"}, "sdpa"),
+        ({**GPU, **LONG, "batch": 72, "bias": "fixed"}, "sdpa"),
+        ({**GPU, **LONG, "batch": 72, "bias": "fixed", "masked": True}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "traced": True}, "sdpa"),
+        ({**GPU, **LONG, "batch": 8, "memory": 16 * 2**30, "rank": 66}, "triton"),
+        ({**GPU, **LONG, "batch": 1, "memory": 2**30, "rank": 66}, "sdpa"),
         # what the kernels have no registers or memory for
-        ({"device": "cuda", "dtype": torch.bfloat16, "rank": 144}, "triton"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "rank": 145}, "sdpa"),
-        ({"device": "cuda", "dtype": torch.bfloat16, "small_gpu": True}, "sdpa"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "small_gpu": True}, "flex"),
-        # traced: nothing depends on lengths here either
-        ({"device": "cuda", "dtype": torch.bfloat16, "traced": True, "queries": 64, "keys": 64}, "triton"),
-        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "traced": True, "training": False}, "sdpa"),
-        ({**LONG, "device": "cuda", "traced": True}, "sdpa"),
-        ({"device": "cuda", "return_lse": True, "dtype": torch.float64}, "reference"),
+        ({**GPU, **LONG, "batch": 72, "rank": 144}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "rank": 145}, "flex"),
+        ({**GPU, **LONG, "batch": 72, "head_dim": 192}, "flex"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "sm_75", "return_lse": True}, "reference"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "sm_120"}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "gfx90a"}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "gfx942"}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "gfx950"}, "triton"),
         ({**LONG, "device": "mps", "batch": 4, "training": False}, "sdpa"),
     ],
 )
@@ -125,13 +145,57 @@ def test_a_traced_call_compares_no_size(device, change, monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "chosen"),
-    [({}, "sdpa"), ({**LONG, "batch": 4}, "flex"), ({"return_lse": True}, "reference")],
+    [({}, "sdpa"), ({**LONG, "batch": 72}, "flex"), ({"return_lse": True}, "reference")],
 )
 def test_choice_on_a_gpu_without_triton(change, chosen, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(choice, "TRITON", False)
-    call = {**CALL, "device": "cuda", "dtype": torch.bfloat16, **change}
-    assert choose_backend(Call(**call)) == chosen
+    assert choose_backend(Call(**{**CALL, **GPU, **change})) == chosen
+
+
+def measured_rows():
+    """Every call that the H200 ran with both: its facts, and the milliseconds of each backend."""
+    attention, probe = (
+        json.loads((RESULTS / f"gpu-h200-{name}.json").read_text("utf-8")) for name in ("attention", "probe")
+    )
+    for section, rows in attention["sections"].items():
+        taken = {name: rows.get(row, {}).get("milliseconds") for name, row in BACKENDS.items()}
+        tokens = int(re.search(r"([\d,]+) tokens", section)[1].replace(",", ""))
+        numbers = {"batch": 2**14 // tokens, "heads": 16, "queries": tokens, "keys": tokens}
+        yield section, numbers | FACTS[section.split(",")[0]] | {"dtype": torch.bfloat16}, taken
+    cases = {key.rsplit(" ", 1)[0] for key in probe}
+    for case in sorted(cases):
+        name, dtype, batch, heads, tokens, dropout = case.split(" ")
+        numbers = {"batch": int(batch[1:]), "heads": int(heads[1:])} | dict.fromkeys(
+            ("queries", "keys"), int(tokens[1:])
+        )
+        facts = FACTS[name] | {"dtype": getattr(torch, dtype), "dropout": dropout != "drop0.0"}
+        yield case, numbers | facts, {backend: probe.get(f"{case} {backend}", [None])[0] for backend in BACKENDS}
+
+
+def test_no_call_that_was_measured_takes_the_slower_backend(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(choice, "TRITON", True)
+    compared = 0
+    for name, facts, taken in measured_rows():
+        if None in taken.values():
+            continue
+        chosen = choose_backend(Call(**{**CALL, **GPU, **facts}))
+        assert taken[chosen] <= 1.1 * min(taken.values()), (name, chosen, taken)
+        compared += 1
+    assert compared == 43
+
+
+def test_every_length_at_which_triton_is_taken_was_measured():
+    rows = list(measured_rows())
+    for kind, least in choice.MEASURED["sm_90"].items():
+        pairs = [
+            facts["queries"] ** 2
+            for _, facts, taken in rows
+            if (facts["rank"] > 0) == (kind == "low-rank") and None not in taken.values()
+            if taken["triton"] < taken["sdpa"]
+        ]
+        assert min(pairs) == least
 
 
 def test_an_argument_forces(monkeypatch):
@@ -172,7 +236,7 @@ def test_a_wrong_variable_is_named(monkeypatch):
         ({"head_dim": 65}, "triton", "at most 64 channels here, got 65"),
         ({"batch": 5462}, "triton", "at most 65,535 heads of all examples"),
         ({"rank": 81}, "triton", "low-rank factors of at most 80 channels here, got 81"),
-        ({"small_gpu": True}, "triton", "compute capability 8.0"),
+        ({**GPU, "gpu": "sm_75"}, "triton", "compute capability 8.0"),
     ],
 )
 def test_what_a_forced_backend_cannot_do_is_said(change, forced, word, monkeypatch):

@@ -22,7 +22,16 @@ LONGEST_KEPT = 1024
 MOST_KEPT = 256 * 2**20
 """Most bytes of weights that a layer may keep for its backward pass."""
 LARGEST_MATRIX = 256 * 2**20
-"""Most bytes of bias that may be written out (and, on a GPU, of its gradient, which has a matrix per example)."""
+"""Most bytes of bias that may be written out on a CPU; on a GPU that many always may, gradient included."""
+CARD_SHARE = 16
+"""On a GPU bias and gradient may take one part in so many of its memory."""
+MEASURED = {"sm_90": {"table": 2_048**2, "low-rank": 8_192**2}}
+"""Least T * S from which Triton trains faster than SDPA with the bias written out, by GPU and kind of bias.
+
+From benchmarks/results/gpu-h200-*.json: in 16 bits without dropout. All else that was measured went to SDPA.
+"""
+LEAST_SCORES = 8 * 12 * 2_048**2
+"""Fewest scores of all heads and examples at which Triton won; with fewer, launches take longer than the scores."""
 TRITON = find_spec("triton") is not None
 """Whether Triton is installed; torch brings it along on Linux with a GPU."""
 WIDEST_HEAD = 256
@@ -70,8 +79,10 @@ class Call:
     """torch.compile or torch.export traces the call."""
     transformed: bool = False
     """torch.func or forward-mode differentiation transforms the call."""
-    small_gpu: bool = False
-    """The GPU is older than an A100 (compute capability 8.0): blocks of the kernels have not enough shared memory."""
+    gpu: str = ""
+    """Architecture of the GPU, such as "sm_90" or "gfx942"; empty where there is none."""
+    memory: int = 0
+    """Bytes of memory of the GPU; 0 where there is none."""
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:
@@ -84,8 +95,8 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     `sdpa`               whatever torch's fused kernels can do, small calls, and on a CPU everything that is traced
     `kept-tiles`         CPU training with a learned bias or dropout, up to 1,024 keys
     `recomputed-tiles`   the same for longer texts and in bfloat16; long fixed biases; log-sum-exp on a CPU
-    `triton`             GPU: a bias or content terms that learn in 16 bits, too large biases, log-sum-exp; also traced
-    `flex`               GPU, a bias that would be too large written out, without Triton kernels for it
+    `triton`             GPU: log-sum-exp, too large biases, training where it was measured faster (`MEASURED`)
+    `flex`               GPU, a bias that would be too large written out, of heads that the Triton kernels refuse
     ===================  ==========================================================================================
 
     Args:
@@ -141,23 +152,44 @@ def _tiles(call: Call) -> Backend:
 
 
 def _on_gpu(call: Call) -> Backend:
-    gradient = call.batch if call.bias == "learned" and call.training and not call.masked else 1
     # where lengths are symbols, a comparison would bind a compiled or exported graph to those of its example
-    large = not call.traced and _matrix_bytes(call) * gradient > LARGEST_MATRIX
-    if call.device == "cuda" and _refusal("triton", call) is None:
-        # exact products of float32 do not run on tensor cores: written out, they are torch's, which are faster
-        learns = call.training and (call.bias == "learned" or call.content) and call.dtype.itemsize == 2
-        if (learns and (call.traced or call.queries * call.keys >= SMALL)) or call.return_lse or large:
-            return "triton"
+    large = not call.traced and _trained_bytes(call) > max(LARGEST_MATRIX, call.memory // CARD_SHARE)
+    if call.device == "cuda" and (call.return_lse or large or _triton_is_faster(call)) and not _refusal("triton", call):
+        return "triton"
     if call.return_lse:
         return "reference"
     return "flex" if call.device == "cuda" and large and not _refusal("flex", call) else "sdpa"
+
+
+def _triton_is_faster(call: Call) -> bool:
+    """Tell whether Triton was measured to train faster than SDPA on such a call."""
+    learns = call.training and call.bias == "learned" and call.structured and not call.content
+    if call.traced or not learns or call.dropout or call.dtype.itemsize != 2:
+        return False
+    least, pairs = MEASURED.get(call.gpu, {}).get("low-rank" if call.rank else "table"), call.queries * call.keys
+    return least is not None and pairs >= least and call.batch * call.heads * pairs >= LEAST_SCORES
 
 
 def _matrix_bytes(call: Call) -> int:
     """Return the bytes of the matrix in which SDPA takes bias and mask together; 0 without a bias."""
     examples = call.batch if call.masked else 1
     return 0 if call.bias == "none" else examples * call.heads * call.queries * call.keys * call.dtype.itemsize
+
+
+def _trained_bytes(call: Call) -> int:
+    """Return the bytes of that matrix and of its gradient, which torch's kernels write for every example."""
+    learns = call.training and call.bias == "learned"
+    gradients = call.batch * call.heads * call.queries * call.keys * call.dtype.itemsize if learns else 0
+    return _matrix_bytes(call) + gradients
+
+
+def _gpu_refusal(call: Call) -> str | None:
+    """Return why a GPU runs no kernel that Triton compiles; None where it can."""
+    if not TRITON:
+        return "needs Triton; install it with pip install triton"
+    if call.gpu.startswith("sm_") and int(call.gpu.removeprefix("sm_")) < 80:
+        return f"wants a GPU of compute capability 8.0 (sm_80) or above, got {call.gpu}; take backend=None"
+    return None
 
 
 def _refusal(backend: str, call: Call) -> str | None:
@@ -182,15 +214,13 @@ def _refusal(backend: str, call: Call) -> str | None:
     if backend == "triton":
         if call.return_weights:
             return "does not return attention weights; take backend='reference' or None"
-        if not TRITON:
-            return "needs Triton; install it with pip install triton"
+        if refusal := _gpu_refusal(call):
+            return refusal
         # Triton's interpreter runs the kernels on a CPU, slowly, to test them
         if call.device != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
             return "computes on a GPU; take backend=None"
         if call.dtype == torch.float64 or call.transformed:
             return "computes in float16, bfloat16 or float32, outside torch.func; take backend=None"
-        if call.small_gpu:
-            return "wants a GPU of compute capability 8.0 or above; take backend=None"
         widest = WIDEST_FLOAT32 if call.dtype == torch.float32 else WIDEST_TRAINED if call.training else WIDEST_HEAD
         if call.head_dim > widest:
             return f"takes heads of at most {widest} channels here, got {call.head_dim}; take backend=None"

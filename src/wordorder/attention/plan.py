@@ -187,6 +187,7 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         masked = mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
     parts = () if bias is None else bias.parts()
     kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
+    gpu, memory = _gpu(sizes.device)
     return Call(
         device=sizes.device.type,
         dtype=sizes.dtype,
@@ -206,14 +207,19 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         masked=masked,
         traced=torch.compiler.is_compiling(),
         transformed=transformed(),
-        small_gpu=_is_small(sizes.device),
+        gpu=gpu,
+        memory=memory,
     )
 
 
-def _is_small(device: torch.device) -> bool:
-    """Tell whether a device is a GPU of Nvidia older than an A100."""
-    here = device.type == "cuda" and torch.version.hip is None and torch.cuda.is_available()
-    return here and torch.cuda.get_device_capability(device) < (8, 0)
+def _gpu(device: torch.device) -> tuple[str, int]:
+    """Return architecture and bytes of memory of a GPU; ("", 0) where there is none."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return "", 0
+    card = torch.cuda.get_device_properties(device)
+    if torch.version.hip is not None:
+        return card.gcnArchName.split(":")[0], card.total_memory  # "gfx942:sramecc+:xnack-"
+    return f"sm_{card.major}{card.minor}", card.total_memory
 
 
 def _alike(order: PositionTerms, other: PositionTerms) -> bool:
