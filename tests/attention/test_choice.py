@@ -104,11 +104,14 @@ FACTS = {
         ({**GPU, **LONG, "batch": 72, "rank": 144}, "triton"),
         ({**GPU, **LONG, "batch": 72, "rank": 145}, "flex"),
         ({**GPU, **LONG, "batch": 72, "head_dim": 192}, "flex"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "sm_75"}, "sdpa"),
         ({**GPU, **LONG, "batch": 72, "gpu": "sm_75", "return_lse": True}, "reference"),
         ({**GPU, **LONG, "batch": 72, "gpu": "sm_120"}, "triton"),
         ({**GPU, **LONG, "batch": 72, "gpu": "gfx90a"}, "triton"),
         ({**GPU, **LONG, "batch": 72, "gpu": "gfx942"}, "triton"),
         ({**GPU, **LONG, "batch": 72, "gpu": "gfx950"}, "triton"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "gfx1100"}, "sdpa"),
+        ({**GPU, **LONG, "batch": 72, "gpu": "gfx1030", "head_dim": 192}, "sdpa"),
         ({**LONG, "device": "mps", "batch": 4, "training": False}, "sdpa"),
     ],
 )
@@ -145,12 +148,14 @@ def test_a_traced_call_compares_no_size(device, change, monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "chosen"),
-    [({}, "sdpa"), ({**LONG, "batch": 72}, "flex"), ({"return_lse": True}, "reference")],
+    [({}, "sdpa"), ({**LONG, "batch": 72}, "sdpa"), ({"return_lse": True}, "reference")],
 )
 def test_choice_on_a_gpu_without_triton(change, chosen, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(choice, "TRITON", False)
     assert choose_backend(Call(**{**CALL, **GPU, **change})) == chosen
+    with pytest.raises(ValueError, match="needs Triton"):
+        choose_backend(Call(**{**CALL, **GPU}), "flex")
 
 
 def measured_rows():
@@ -237,6 +242,9 @@ def test_a_wrong_variable_is_named(monkeypatch):
         ({"batch": 5462}, "triton", "at most 65,535 heads of all examples"),
         ({"rank": 81}, "triton", "low-rank factors of at most 80 channels here, got 81"),
         ({**GPU, "gpu": "sm_75"}, "triton", "compute capability 8.0"),
+        ({**GPU, "gpu": "sm_70"}, "flex", "compute capability 8.0"),
+        ({**GPU, "gpu": "gfx1100"}, "triton", "not on gfx1100"),
+        ({**GPU, "gpu": "gfx1201"}, "flex", "not on gfx1201"),
     ],
 )
 def test_what_a_forced_backend_cannot_do_is_said(change, forced, word, monkeypatch):

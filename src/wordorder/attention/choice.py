@@ -42,6 +42,8 @@ WIDEST_FLOAT32 = 64
 """The same for float32, whose products are exact and not by tensor cores."""
 MOST_PROGRAMS = 65_535
 """Most heads of all examples; in a traced call, whose batch is a symbol, CUDA refuses more examples than that."""
+AMD_GPUS = ("gfx90a", "gfx942", "gfx950")
+"""AMD's GPUs on which the kernels keep to registers and shared memory, as the compiler says."""
 SPARE_RANK = 16
 """Channels that low-rank factors may have beyond those of the widest head."""
 
@@ -187,6 +189,8 @@ def _gpu_refusal(call: Call) -> str | None:
     """Return why a GPU runs no kernel that Triton compiles; None where it can."""
     if not TRITON:
         return "needs Triton; install it with pip install triton"
+    if call.gpu.startswith("gfx") and call.gpu not in AMD_GPUS:
+        return f"runs on {', '.join(AMD_GPUS)} of AMD's GPUs, not on {call.gpu}; take backend=None"
     if call.gpu.startswith("sm_") and int(call.gpu.removeprefix("sm_")) < 80:
         return f"wants a GPU of compute capability 8.0 (sm_80) or above, got {call.gpu}; take backend=None"
     return None
@@ -211,6 +215,8 @@ def _refusal(backend: str, call: Call) -> str | None:
             return "wants a bias of low-rank and Toeplitz parts; take backend=None"
         if call.traced or call.transformed:
             return "is not traced; take backend=None"
+        if call.device == "cuda" and (refusal := _gpu_refusal(call)):
+            return refusal
     if backend == "triton":
         if call.return_weights:
             return "does not return attention weights; take backend='reference' or None"
