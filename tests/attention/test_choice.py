@@ -3,12 +3,14 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from wordorder.attention import Call, choice, choose_backend
 from wordorder.attention.choice import VARIABLE
+from wordorder.attention.plan import _gpu
 from wordorder.errors import BadInput
 
 CALL = {
@@ -112,6 +114,8 @@ FACTS = {
         ({**GPU, **LONG, "batch": 72, "gpu": "gfx950"}, "triton"),
         ({**GPU, **LONG, "batch": 72, "gpu": "gfx1100"}, "sdpa"),
         ({**GPU, **LONG, "batch": 72, "gpu": "gfx1030", "head_dim": 192}, "sdpa"),
+        ({**GPU, **LONG, "batch": 72, "kernels_fail": True}, "sdpa"),
+        ({**GPU, **LONG, "batch": 72, "kernels_fail": True, "head_dim": 192}, "sdpa"),
         ({**LONG, "device": "mps", "batch": 4, "training": False}, "sdpa"),
     ],
 )
@@ -262,3 +266,19 @@ def test_triton_wants_a_gpu_and_its_package(monkeypatch):
     monkeypatch.setattr(choice, "TRITON", False)
     with pytest.raises(ValueError, match="needs Triton; install it with pip install triton"):
         choose_backend(Call(**CALL), "triton")
+
+
+@pytest.mark.parametrize(
+    ("hip", "card", "expected"),
+    [
+        (None, SimpleNamespace(major=9, minor=0, total_memory=7), ("sm_90", 7)),
+        (None, SimpleNamespace(major=12, minor=0, total_memory=7), ("sm_120", 7)),
+        ("6.4", SimpleNamespace(major=9, minor=4, total_memory=7, gcnArchName="gfx942:sramecc+:xnack-"), ("gfx942", 7)),
+    ],
+)
+def test_a_plan_knows_architecture_and_memory_of_the_gpu(hip, card, expected, monkeypatch):
+    assert _gpu(torch.device("cpu")) == ("", 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert _gpu(torch.device("cuda", 1)) == expected

@@ -9,6 +9,7 @@ from test_tiles import BIASES, HEADS, masks, tensors
 from torch.testing import assert_close
 
 from wordorder.attention import AttentionSizes, attention, plan_attention
+from wordorder.attention.choice import VARIABLE
 from wordorder.attention.triton.bias import kernel_bias, padded_rank
 from wordorder.attention.triton.masks import blocks_of_same_ids, kernel_mask, token_bounds
 from wordorder.encodings import PositionTerms, build_encoding
@@ -475,3 +476,72 @@ def test_memories_over_three_segments(kind, encoding):
         found.append([*outputs, *(p.grad for p in network.parameters() if p.grad is not None)])
     for ours, slow in zip(*found, strict=True):
         assert (ours - slow).abs().max() <= 1e-5 * slow.abs().max().clamp(min=1)
+
+
+class StandIn:
+    """A kernel that does not start, or one whose result is too large by a tenth."""
+
+    def __init__(self, kernel, result):
+        self.kernel, self.result = kernel, result
+
+    def __getitem__(self, grid):
+        if self.result is None:
+            raise RuntimeError("Failed to find C compiler.\nmore")
+
+        def launch(**arguments):
+            self.kernel[grid](**arguments)
+            arguments[self.result].mul_(1.1)
+
+        return launch
+
+
+@pytest.fixture
+def untested(monkeypatch):
+    """Calls go to Triton, and no self-test has run in this process."""
+    from wordorder.attention.plan import _self_test_fails
+
+    monkeypatch.setenv(VARIABLE, "triton")
+    _self_test_fails.cache_clear()
+    yield _self_test_fails
+    _self_test_fails.cache_clear()
+
+
+def test_the_self_test_runs_every_kernel_once_for_all_calls(untested, monkeypatch):
+    from wordorder.attention.triton import launch
+
+    run, kernels = launch.Launch.run, []
+    monkeypatch.setattr(launch.Launch, "run", lambda self: kernels.append(self.kernel.fn.__name__) or run(self))
+    q = torch.randn(1, 1, 4, 16)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        draws = torch.get_rng_state()
+        attention(q, q, q)
+        attention(q, q, q)
+    assert torch.equal(draws, torch.get_rng_state())
+    tested = ["forward", "row_sums", *["query_gradients"] * 2, *["key_gradients"] * 2, "dense_gradients"]
+    assert kernels == [*tested, "forward", "forward"]
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "words"),
+    [
+        ("forward", None, "Failed to find C compiler"),
+        ("query_gradients", None, "Failed to find C compiler"),
+        ("forward", "o", "the output is off by 1.0e-01"),
+        ("query_gradients", "dq", "gradient of q is off"),
+        ("key_gradients", "dv", "gradient of v is off"),
+        ("dense_gradients", "ddense", "gradient of the matrix is off"),
+    ],
+)
+def test_where_the_self_test_fails_one_warning_is_given_and_others_compute(untested, monkeypatch, name, result, words):
+    from wordorder.attention.triton import launch
+
+    monkeypatch.setattr(launch.kernels, name, StandIn(getattr(launch.kernels, name), result))
+    q = torch.randn(1, 1, 4, 16)
+    sizes = AttentionSizes.of(q, q, q)
+    with pytest.warns(RuntimeWarning, match=f"(?s){words}.*{VARIABLE}=sdpa") as warned:
+        plans = [plan_attention(PositionTerms(0.25), None, sizes) for _ in range(2)]
+    assert len(warned) == 1
+    assert [plan.backend for plan in plans] == ["sdpa", "sdpa"]
+    assert plan_attention(PositionTerms(0.25), None, sizes, return_lse=True).backend == "recomputed-tiles"
+    assert_close(attention(q, q, q), attention(q, q, q, backend="reference"))
+    assert plan_attention(PositionTerms(0.25), None, sizes, backend="triton").backend == "triton"

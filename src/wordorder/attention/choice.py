@@ -85,6 +85,8 @@ class Call:
     """Architecture of the GPU, such as "sm_90" or "gfx942"; empty where there is none."""
     memory: int = 0
     """Bytes of memory of the GPU; 0 where there is none."""
+    kernels_fail: bool = False
+    """The self-test of the Triton kernels failed on this device."""
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:
@@ -193,7 +195,7 @@ def _gpu_refusal(call: Call) -> str | None:
         return f"runs on {', '.join(AMD_GPUS)} of AMD's GPUs, not on {call.gpu}; take backend=None"
     if call.gpu.startswith("sm_") and int(call.gpu.removeprefix("sm_")) < 80:
         return f"wants a GPU of compute capability 8.0 (sm_80) or above, got {call.gpu}; take backend=None"
-    return None
+    return "failed the self-test of Triton's kernels on this device; take backend=None" if call.kernels_fail else None
 
 
 def _refusal(backend: str, call: Call) -> str | None:

@@ -1,13 +1,16 @@
 """Plan attention: put order and mask, once per forward pass, in the form that every layer's call reads."""
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from wordorder.attention import flex, sdpa
-from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
+from wordorder.attention.choice import VARIABLE, Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import TileMask
 from wordorder.attention.triton.bias import KernelBias, kernel_bias
 from wordorder.attention.triton.masks import KernelMask, kernel_mask
@@ -151,6 +154,9 @@ def _plan(
         mask = _checked_mask(mask, sizes)
     call = _call(order, mask, sizes, wanted)
     chosen = choose_backend(call, wanted.backend)
+    by_triton = chosen == "triton" or (chosen == "flex" and call.device == "cuda")
+    if by_triton and wanted.backend is None and not call.traced and _kernels_fail(sizes.device):
+        chosen = choose_backend(replace(call, kernels_fail=True))
     if isinstance(mask, Visibility) and mask.hides_nothing:
         mask = None
     if chosen == "flex":
@@ -216,10 +222,40 @@ def _gpu(device: torch.device) -> tuple[str, int]:
     """Return architecture and bytes of memory of a GPU; ("", 0) where there is none."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return "", 0
-    card = torch.cuda.get_device_properties(device)
+    card = cast(Any, torch.cuda).get_device_properties(device)
     if torch.version.hip is not None:
         return card.gcnArchName.split(":")[0], card.total_memory  # "gfx942:sramecc+:xnack-"
     return f"sm_{card.major}{card.minor}", card.total_memory
+
+
+def _kernels_fail(device: torch.device) -> bool:
+    """Tell whether the self-test of the Triton kernels failed on a device, as far as it may run now."""
+    # the test waits for the GPU, which would spoil the capture of a graph
+    return not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()) and _self_test_fails(device)
+
+
+@lru_cache
+def _self_test_fails(device: torch.device) -> bool:
+    """Run the self-test of the Triton kernels once for each device and process, and warn where it fails.
+
+    It has a thread of its own, so that no mode of the caller (autocast, inference, fake tensors) reaches it.
+    """
+    try:
+        from wordorder.attention.triton.operators import self_test  # needs Triton
+
+        with ThreadPoolExecutor(1) as thread:
+            fault = thread.submit(self_test, device).result()
+    except Exception as error:  # no compiler, too little shared memory, another version of Triton
+        fault = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    if fault is None:
+        return False
+    warnings.warn(
+        f"the Triton kernels of attention failed their self-test on {device} ({fault}): other backends do their work,"
+        f" with more memory; {VARIABLE}=sdpa runs without the test",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return True
 
 
 def _alike(order: PositionTerms, other: PositionTerms) -> bool:

@@ -4,14 +4,16 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownArgumentType=false
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from wordorder.attention.triton import launch
-from wordorder.attention.triton.bias import KernelBias
+from wordorder.attention.triton.bias import KernelBias, padded_rank
 from wordorder.attention.triton.configurations import blocks, target_of
 from wordorder.attention.triton.launch import Inputs, Upstream
 from wordorder.attention.triton.masks import KernelMask
@@ -221,3 +223,42 @@ def _inputs(
         q=q, k=k, v=v, bias=KernelBias(a, c, table, dense), mask=mask, seed=seed, scale=scale, dropout=dropout,
         target=target_of(q.device),
     )  # fmt: skip
+
+
+def self_test(device: torch.device) -> str | None:
+    """Return what is wrong with a tiny call of every kernel on a device, output and gradients; None if nothing is.
+
+    The dense part makes the gradients of the factors launches of their own, so that each kernel runs.
+    """
+    batch, heads, tokens, channels = 1, 2, 40, 16
+    scale, rank = channels**-0.5, channels + 2
+
+    def waves(step: float, *shape: int, dtype: torch.dtype = torch.float16) -> Tensor:
+        """Return numbers between -1 and 1 that draw nothing from a generator."""
+        steps = torch.arange(math.prod(shape), device=device, dtype=torch.float32)
+        return (step * steps).sin().view(shape).to(dtype).requires_grad_()
+
+    q, k, v = (waves(step, batch, heads, tokens, channels) for step in (0.7, 1.1, 1.3))
+    a, c = (waves(step, 1, heads, tokens, rank, dtype=torch.float32) for step in (0.9, 1.7))
+    table = waves(0.3, heads, 2 * tokens - 1, dtype=torch.float32)
+    dense = waves(1.9, 1, 1, tokens, tokens, dtype=torch.float32)
+    upstream, leaves = waves(2.3, batch, heads, tokens, channels).detach(), [q, k, v, a, c, table, dense]
+
+    index = torch.arange(tokens, device=device)
+    distance = index - index[:, None]
+    scores = scale * (q.float() @ k.float().mT) + a @ c.mT + table[:, distance + tokens - 1] + dense
+    exact = scores.masked_fill(distance > 0, -torch.inf).softmax(-1) @ v.float()
+
+    padded = sum(padded_rank(rank)) - rank
+    bias = KernelBias(F.pad(a, (0, padded)), F.pad(c, (0, padded)), table, dense)
+    output, _ = attend(q, k, v, scale, bias, KernelMask(high=0))
+    names = (
+        "the output",
+        *(f"the gradient of {name}" for name in ("q", "k", "v", "a", "c", "the table", "the matrix")),
+    )
+    ours, slow = ((out.detach(), *torch.autograd.grad(out, leaves, upstream.to(out.dtype))) for out in (output, exact))
+    for name, number, right in zip(names, ours, slow, strict=True):
+        error = float((number.float() - right.float()).abs().max() / right.float().abs().max())
+        if not error <= 1e-2:  # NaN too
+            return f"{name} is off by {error:.1e} of its largest element"
+    return None
