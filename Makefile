@@ -80,8 +80,8 @@ evidence: $(READY)  ## train the comparisons that the pages show and that have n
 	$(MAKE) --no-print-directory pages
 
 # No .venv is made: a machine with a GPU may have no network, and its own torch is the one that fits it.
-gpu:  ## everything that needs a GPU, in at most ten minutes: tests, speed, tuning; DRY=1 tries the script on the CPU
-	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(OUT),--out $(OUT))
+gpu:  ## what needs a GPU; PART=tests, speed, tuning or compare takes at most nine minutes; DRY=1 tries it on the CPU
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(PART),--part $(PART)) $(if $(OUT),--out $(OUT))
 
 pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from the committed results
 	$(BIN)/python evidence/publish/publish_commands.py

@@ -7,6 +7,7 @@ is timed only after its output and every gradient were compared with the slow re
 tiny shapes in float32, to try the script: those numbers mean nothing.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ PEER = "x-transformers"
 BACKENDS = {OURS: "triton", WRITTEN_OUT: "sdpa", FLEX: "flex"}
 """The backend of `wordorder.attention` that a candidate is."""
 
-BOUND = {torch.bfloat16: 2e-2, torch.float32: 1e-4}
+BOUND = {torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float32: 1e-4}
 """Largest error of an output or gradient, over the largest element of the reference's, as tests of backends have it."""
 
 
@@ -74,6 +75,12 @@ SECTIONS = (
     Sizes(bias="t5", tokens=2048, batch=8, candidates=(OURS, WRITTEN_OUT, FLEX, PEER)),
     Sizes(bias="t5", tokens=8192, batch=2, candidates=(OURS,)),
 )
+SMOKE = (
+    *((bias, OURS, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32) for bias in ("tupe-r", "t5")),
+    *((bias, WRITTEN_OUT, torch.bfloat16) for bias in ("tupe-r", "t5")),
+    *((bias, FLEX, torch.bfloat16) for bias in ("tupe-r", "t5")),
+)
+"""Bias, candidate and dtype of each call of the step `smoke`."""
 MEMORY = (8192, 32768)
 """Tokens of one text at which memory is measured: linear is four times as much."""
 
@@ -222,6 +229,49 @@ def shares(
     return rows
 
 
+def left_out(device: torch.device) -> dict[str, str]:
+    """Return the candidates that a dry run cannot try, with the reason: nothing on a GPU."""
+    if device.type == "cuda":
+        return {}
+    reasons = {FLEX: "FlexAttention trains on a GPU only"}
+    try:
+        from wordorder.attention.triton.operators import self_test
+
+        fault = self_test(device)
+    except Exception as error:  # Triton 3.6's interpreter with NumPy 2.4, or no Triton
+        fault = reason_of(error)
+    return reasons if fault is None else reasons | {OURS: f"Triton's interpreter does not work here: {fault}"}
+
+
+def reason_of(error: Exception) -> str:
+    """Return type and first line of an error."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def smoke_test(device: torch.device, *, dry: bool, write: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Compare each call of `SMOKE` with the slow reference, outputs and gradients, and write each result at once."""
+    document: dict[str, Any] = {"rows": [], "left_out": left_out(device), "failed": []}
+    for bias, name, dtype in SMOKE:
+        if name in document["left_out"]:
+            continue
+        sizes = Sizes(bias=bias, tokens=200, batch=2, heads=2)
+        case, started = f"{name}, {bias}, {str(dtype).removeprefix('torch.')}", time.monotonic()
+        try:
+            # bfloat16 products are wrong in Triton's interpreter
+            problem = Problem(sizes.shrunk() if dry else sizes, device, torch.float32 if dry else dtype)
+            error = largest_error(problem.step(name)(), problem.reference())
+            bound = BOUND[dtype]
+            fault = None if error <= bound else f"its error is {error:.1e}, of at most {bound:.0e}"
+            document["rows"].append({"case": case, "error": error if math.isfinite(error) else None})
+        except Exception as error:  # the next call may do better
+            fault = reason_of(error)
+            document["rows"].append({"case": case, "error": None})
+        document["failed"] += [] if fault is None else [f"{case}: {fault}"]
+        print(f"{case:40} {fault or 'right'}, {time.monotonic() - started:.1f} s", flush=True)
+        write(document)
+    return document
+
+
 def section_of(sizes: Sizes, device: torch.device, dtype: torch.dtype, *, rounds: int) -> dict[str, dict[str, Any]]:
     """Return a row for each candidate: its share of the limit, its error, or why it has none."""
     forget_compiled(device)
@@ -236,14 +286,14 @@ def section_of(sizes: Sizes, device: torch.device, dtype: torch.dtype, *, rounds
             else:  # it draws a table of its own
                 small.step(name)()
         except Exception as error:  # another candidate's numbers are no worse for it
-            failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            failed[name] = reason_of(error)
     problem = Problem(sizes, device, dtype)
     steps = {name: problem.step(name) for name in (LIMIT, *sizes.candidates) if name not in failed}
     for name in list(steps)[1:]:
         try:
             steps[name]()
         except Exception as error:  # out of memory, for one
-            failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            failed[name] = reason_of(error)
             del steps[name]
     rows = shares(steps, device, rounds=rounds)
     for name, row in rows.items():
@@ -276,7 +326,7 @@ def memory_of(name: str, tokens: int, device: torch.device, dtype: torch.dtype, 
         torch.cuda.synchronize()
         return {"bytes": torch.cuda.max_memory_allocated() - before}
     except Exception as error:
-        return {"failed": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+        return {"failed": reason_of(error)}
 
 
 def memory_step(device: torch.device, *, dry: bool, rounds: int) -> dict[str, Any]:
@@ -316,11 +366,23 @@ def reached(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+def never_measured(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the backends of this package that failed in every section, with the last reason."""
+    rows = {name: [section[name] for section in sections.values() if name in section] for name in BACKENDS}
+    return [
+        f"{name}, in every section: {tried[-1]['failed']}"
+        for name, tried in rows.items()
+        if tried and all("failed" in row for row in tried)
+    ]
+
+
 def benchmark(device: torch.device, *, dry: bool, write: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Measure all sections, and call ``write`` after each with what there is: a time limit loses no more than one."""
     dtype, rounds = (torch.float32, 2) if dry else (torch.bfloat16, 15)
     document: dict[str, Any] = {"limit": LIMIT, "dtype": str(dtype), "sections": {}, "memory": {}, "failed": []}
+    document["left_out"] = left_out(device)
     for sizes in SECTIONS:
+        sizes = replace(sizes, candidates=tuple(name for name in sizes.candidates if name not in document["left_out"]))
         rows = section_of(sizes.shrunk() if dry else sizes, device, dtype, rounds=rounds)
         document["sections"][sizes.name] = rows
         document["goals"] = reached(document)
@@ -331,9 +393,10 @@ def benchmark(device: torch.device, *, dry: bool, write: Callable[[dict[str, Any
             )
             print(f"  {name:24} {words}", flush=True)
         write(document)
+    document["failed"] += never_measured(document["sections"])
     for tokens in MEMORY:
         sizes = Sizes(bias="tupe-r", tokens=0, batch=1, heads=2 if dry else HEADS)
-        names = (LIMIT, OURS, FLEX)
+        names = [name for name in (LIMIT, OURS, FLEX) if name not in document["left_out"]]
         document["memory"][f"{tokens:,}"] = {
             name: memory_of(name, tokens // 512 if dry else tokens, device, dtype, sizes) for name in names
         }
@@ -342,7 +405,7 @@ def benchmark(device: torch.device, *, dry: bool, write: Callable[[dict[str, Any
     try:
         document["memory_step"] = memory_step(device, dry=dry, rounds=rounds)
     except Exception as error:  # what was measured before it counts
-        document["failed"].append(f"look-ahead memory, a step: {type(error).__name__}: {error}")
+        document["failed"].append(f"look-ahead memory, a step: {reason_of(error)}")
     document["goals"] = reached(document)
     for goal in document["goals"]:
         found = "not measured" if goal["found"] is None else f"{goal['found']:.2f}"
@@ -367,7 +430,9 @@ def tune(
     from wordorder.attention.triton import configurations, operators
 
     target, dtype = configurations.target_of(device), torch.float32 if dry else torch.bfloat16
-    document: dict[str, list[Any]] = {"rows": [], "failed": []}
+    document: dict[str, Any] = {"rows": [], "refused": [], "left_out": left_out(device), "failed": []}
+    if name in document["left_out"]:
+        return document
     for bias, channels in TUNED[:1] if dry else TUNED:
         sizes = Sizes(bias=bias, tokens=2048, batch=8, channels=channels)
         step = Problem(sizes.shrunk() if dry else sizes, device, dtype).step(name)
@@ -389,9 +454,10 @@ def tune(
                         taken = min(milliseconds(step, device, 1 if dry else 5) for _ in range(1 if dry else 5))
                     times.append((taken, tried))
                 except Exception as error:  # more shared memory than the GPU has, for one
-                    said = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-                    document["failed"].append(f"{kernel}, {tried}: {said}")
-            if times:
+                    document["refused"].append(f"{kernel}, {tried}: {reason_of(error)}")
+            if not times:
+                document["failed"].append(f"{kernel}, {bias}, {channels} channels: {document['refused'][-1]}")
+            else:
                 taken, best = min(times)
                 row = {"kernel": kernel, **asdict(shape), "blocks": list(best), "milliseconds": taken}
                 document["rows"].append(row)

@@ -26,11 +26,12 @@ def test_a_dry_run_does_every_step_in_two_minutes(tmp_path, script):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.json")}
-    assert set(found) == {"gpu-tests", "gpu-attention", "gpu-tuning", "gpu-training"}
+    assert set(found) == {"gpu-smoke", "gpu-tests", "gpu-attention", "gpu-tuning", "gpu-training"}
     assert all(results["dry"] and results["finished"] for results in found.values())
     assert sum(results["seconds"] for results in found.values()) < 120
     assert found["gpu-tests"]["tests"]["skipped"] > 20
     benchmark = script("gpu_attention")
+    assert all(row["error"] < 1e-4 for row in found["gpu-smoke"]["rows"])
     sections = found["gpu-attention"]["sections"]
     assert list(sections) == [sizes.name for sizes in benchmark.SECTIONS]
     assert all(benchmark.LIMIT in rows for rows in sections.values())
@@ -48,8 +49,65 @@ def test_a_step_that_fails_stops_no_other_and_is_named_at_the_end(script, monkey
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="failed: tests, tuning"):
         gpu.main()
-    assert ran == ["tests", "attention", "tuning", "training"]
-    assert sum(gpu.LIMITS.values()) < 600
+    assert ran == ["smoke", "tests", "attention", "tuning", "training"]
+
+
+def test_a_part_begins_with_the_smoke_step_and_takes_nine_minutes_at_most(script, monkeypatch, tmp_path):
+    gpu = script("gpu")
+    assert {step for steps in gpu.PARTS.values() for step in steps} == set(gpu.LIMITS)
+    for part, steps in gpu.PARTS.items():
+        ran = []
+        monkeypatch.setattr(gpu, "start", lambda step, out, dry, ran=ran: ran.append(step) or True)
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry", "--out", str(tmp_path), "--part", part])
+        with pytest.raises(SystemExit) as end:
+            gpu.main()
+        assert end.value.code is None
+        assert ran == steps
+        assert ran[0] == "smoke"
+        assert sum(gpu.LIMITS[step] for step in steps) <= 9 * 60
+
+
+def test_a_step_that_is_stopped_leaves_what_it_has_and_no_older_file(script, monkeypatch, tmp_path):
+    gpu, file = script("gpu"), tmp_path / "gpu-smoke.json"
+    file.write_text('{"finished": true}', encoding="utf-8")
+
+    def stopped(device, dry, write):
+        assert not json.loads(file.read_text(encoding="utf-8"))["finished"]
+        write({"rows": [1]})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpu, "smoke", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.run_step("smoke", file, dry=True)
+    assert json.loads(file.read_text(encoding="utf-8"))["rows"] == [1]
+
+
+def test_tests_that_are_stopped_report_what_was_done(script, monkeypatch, tmp_path):
+    gpu = script("gpu")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_slow.py").write_text(
+        "import time, pytest\npytestmark = pytest.mark.gpu\n"
+        "def test_good(): pass\ndef test_poor(): assert 0\ndef test_long(): time.sleep(60)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu, "DRY_LIMIT", 22)  # of these pytest has twelve
+    results = gpu.gpu_tests(CPU, True, None)
+    assert results["tests"] == {"passed": 1, "failed": 1, "skipped": 0}
+    assert results["failed"] == ["not done after 12 s", "tests/test_slow.py::test_poor"]
+
+
+def test_lines_of_several_processes_are_read(script):
+    log = """
+[gw1] [  1%] PASSED tests/a.py::one[x-1]
+[gw0] [  2%] SKIPPED tests/a.py::two
+[gw0] [  3%] FAILED tests/b.py::three
+FAILED tests/b.py::three - assert 0
+"""
+    assert script("gpu").outcomes_by_line(log, "stopped") == {
+        "tests": {"passed": 1, "failed": 1, "skipped": 1},
+        "failed": ["stopped", "tests/b.py::three"],
+    }
 
 
 def test_outcomes_are_read_and_missing_packages_are_no_failures(script, tmp_path):
@@ -98,3 +156,56 @@ def test_the_reference_of_the_benchmark_is_the_formula(small):
     scores = (q @ k.mT) / 128**0.5 + a @ c.mT + table[:, far + 8]
     expected = scores.masked_fill(far > 0, -torch.inf).softmax(-1) @ v
     torch.testing.assert_close(problem.reference()[0].detach(), expected, rtol=1e-10, atol=1e-10)
+
+
+def nothing_runs(*arguments, **options):
+    raise RuntimeError("out of resources\nmore")
+
+
+def test_what_fails_everywhere_is_red(small, monkeypatch):
+    benchmark, sizes = small
+    monkeypatch.setattr(benchmark, "left_out", lambda device: {benchmark.FLEX: "no GPU"})
+    monkeypatch.setattr(benchmark, "SECTIONS", (sizes, benchmark.replace(sizes, bias="t5")))
+    monkeypatch.setattr(benchmark, "MEMORY", ())
+    monkeypatch.setattr(benchmark, "memory_step", lambda *arguments, **options: {})
+    monkeypatch.setattr(benchmark, "reached", lambda document: [])
+    monkeypatch.setitem(benchmark.BACKENDS, benchmark.OURS, "nobody's")
+    document = benchmark.benchmark(CPU, dry=True, write=lambda document: None)
+    (line,) = document["failed"]
+    assert line.startswith(f"{benchmark.OURS}, in every section: ")
+    assert "share" in document["sections"][sizes.name][benchmark.WRITTEN_OUT]
+
+
+@pytest.mark.usefixtures("interpreter")
+def test_a_kernel_of_which_no_blocks_run_is_red(small, monkeypatch):
+    benchmark, _ = small
+    monkeypatch.setattr(benchmark, "left_out", lambda device: {})
+    monkeypatch.setattr(benchmark, "milliseconds", nothing_runs)
+    document = benchmark.tune(CPU, dry=True, write=lambda document: None)
+    assert document["rows"] == []
+    assert "forward, tupe-r, 64 channels" in document["failed"][0]
+    assert "out of resources" in document["failed"][0]
+
+
+def test_a_dry_run_leaves_the_kernels_out_where_the_interpreter_does_not_work(small, monkeypatch):
+    from wordorder.attention.triton import operators
+
+    benchmark, _ = small
+    monkeypatch.setattr(operators, "self_test", nothing_runs)
+    reasons = benchmark.left_out(CPU)
+    assert "interpreter does not work here: RuntimeError: out of resources" in reasons[benchmark.OURS]
+    written = []
+    document = benchmark.smoke_test(CPU, dry=True, write=lambda document: written.append(len(document["rows"])))
+    assert written == [1, 2]  # each result at once
+    assert document["failed"] == []
+    assert benchmark.tune(CPU, dry=True, write=lambda document: None)["failed"] == []
+
+
+def test_a_smoke_call_with_a_wrong_result_is_red(small, monkeypatch):
+    benchmark, _ = small
+    monkeypatch.setattr(benchmark, "left_out", lambda device: {benchmark.FLEX: "no GPU", benchmark.OURS: "no GPU"})
+    reference = benchmark.Problem.reference
+    monkeypatch.setattr(benchmark.Problem, "reference", lambda self: tuple(1.2 * x for x in reference(self)))
+    document = benchmark.smoke_test(CPU, dry=True, write=lambda document: None)
+    assert len(document["failed"]) == 2
+    assert "SDPA, bias written out, tupe-r, bfloat16: its error is" in document["failed"][0]
