@@ -12,7 +12,7 @@ READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow-test check format lint types docs bench evidence gpu pages soak fuzz release-check clean distclean
+.PHONY: help demo test slow-test core-test other-cpu check format lint types docs bench evidence gpu pages soak fuzz release-check clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -38,6 +38,13 @@ test: $(READY)  ## run the tests of every module, without the slow ones: five mi
 
 slow-test: $(READY)  ## run the tests that take longer: compiling, exporting, killed runs, several processes, browsers
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
+
+core-test: $(READY)  ## run the tests of attention, models and tensor functions, without the slow ones
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow" tests/attention tests/models tests/ops
+
+other-cpu: export ATEN_CPU_CAPABILITY = avx2
+other-cpu: export ONEDNN_MAX_CPU_ISA = AVX2
+other-cpu: core-test  ## the same as a CPU without AVX-512 and AMX computes them
 
 check: test lint types slow-test release-check docs  ## everything that the continuous integration runs
 
