@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.testing import assert_close
+from transformers import BertConfig, BertForMaskedLM
 
 from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.encodings import CATALOG
-from wordorder.models import build_config, build_model
+from wordorder.models import build_config, build_model, graft
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
@@ -213,3 +214,16 @@ def test_a_memory_made_under_inference_mode_enters_training(memory):
     gradients = [torch.autograd.grad(output.square().sum(), list(network.parameters())) for output in outputs]
     for one, other in zip(*gradients, strict=True):
         assert_close(one, other)
+
+
+@pytest.mark.parametrize("encoding", ["tupe-r", "t5"])
+def test_a_grafted_model_may_be_offloaded(encoding):
+    accelerate = pytest.importorskip("accelerate")
+    sizes = {name: SIZES[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")}
+    host = BertForMaskedLM(BertConfig(**sizes, intermediate_size=32, max_position_embeddings=20))
+    model = graft(host, encoding).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape)
+        offloaded = accelerate.cpu_offload(copy.deepcopy(model), execution_device="cpu")
+        assert torch.equal(offloaded(ids()).logits, model(ids()).logits)

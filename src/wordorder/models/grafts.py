@@ -116,7 +116,8 @@ class GraftedBody(GraftedPart):
         """
         given = one_input(input_ids, inputs_embeds)
         self._check_call(kwargs)
-        kwargs["position_bias"] = self.position_bias((given.shape[0], given.shape[1]), attention_mask, position_ids)
+        shape = given.shape[0], given.shape[1]
+        kwargs["position_bias"] = self.position_bias(shape, attention_mask, position_ids, device=given.device)
         if token_type_ids is None and not self.config.keep_input_positions:
             # the host would take as many from a buffer, which is no longer than the table that is left out
             token_type_ids = torch.zeros(given.shape[:2], dtype=torch.long, device=given.device)
@@ -130,10 +131,19 @@ class GraftedBody(GraftedPart):
         )
 
     def position_bias(
-        self, shape: tuple[int, int], attention_mask: Tensor | None = None, position_ids: Tensor | None = None
+        self,
+        shape: tuple[int, int],
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        device: torch.device | None = None,
     ) -> Tensor:
-        """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys."""
-        like = cast("Tensor", self.get_input_embeddings().weight)
+        """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys.
+
+        ``device`` is that of the input, None = that of the token embeddings, which offloading keeps elsewhere.
+        """
+        weight = cast("Tensor", self.get_input_embeddings().weight)
+        like = weight.new_empty(0, device=device or weight.device)
         positions: Positions = Contiguous(shape[1])
         if position_ids is not None:
             # RoBERTa gives padding an id below the first; nobody sees it
