@@ -24,8 +24,7 @@ from typing import Any
 
 from wordorder.cli.list import entries as catalogue
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.differences import in_parts, outcome_in_words, unit_of
-from wordorder.comparison.report.numbers import grouped, with_spread
+from wordorder.comparison.report.differences import grouped, in_parts, outcome_in_words, unit_of, with_spread
 from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
 from wordorder.comparison.statistics.significance import compare_arms

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tools.kernel_case import KernelCase
 from tools.kernels import Compiled, compile_case, prepare
 from wordorder.attention.choice import WIDEST_TRAINED
 from wordorder.attention.triton import launch
@@ -26,7 +27,6 @@ from wordorder.attention.triton.bias import KernelBias, padded_rank
 from wordorder.attention.triton.configurations import CANDIDATES, TARGETS, Blocks, Kernel, Shape, table
 from wordorder.attention.triton.launch import Inputs, Launch, Upstream
 from wordorder.attention.triton.masks import KernelMask
-from wordorder.ops.kernel_case import KernelCase
 
 TABLE = Path(launch.__file__).with_name("configurations.json")
 TYPES = {

@@ -3,7 +3,7 @@
     python -m tools.kernels --json benchmarks/results/kernels.json     # then: make pages
     python -m tools.kernels --only backward --target sm_90             # while a kernel is written
 
-Triton needs no device to compile. For each `wordorder.ops.kernel_case.KernelCase` and target this prints registers,
+Triton needs no device to compile. For each `tools.kernel_case.KernelCase` and target this prints registers,
 bytes or registers that spill to memory, shared memory beside the target's limit, and the instructions of tensor cores.
 It ends with status 1 where a kernel does not compile, spills within an inner loop, exceeds a limit, or multiplies
 matrices without tensor cores. Spills around the loops, of an address for instance, cost a few cycles for each program.
@@ -30,7 +30,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from wordorder.ops.kernel_case import KernelCase
+from tools.kernel_case import KernelCase
 
 MODULES = ("tools.attention_kernels",)
 """Modules with a function `kernel_cases`."""

@@ -12,8 +12,7 @@ from statistics import fmean
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.view import probe_panels
 from wordorder.comparison.results_file import Results
-from wordorder.comparison.statistics.outcomes import BETTER
-from wordorder.comparison.statistics.seeds import FEWEST_SEEDS, compare_seeds
+from wordorder.comparison.statistics.seeds import BETTER, FEWEST_SEEDS, compare_seeds
 from wordorder.comparison.statistics.significance import between, compare_arms
 from wordorder.comparison.statistics.summary import baseline_of
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wordorder.comparison.report.differences import MISSING
 from wordorder.comparison.report.figures import COSTS, draw_costs
-from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Results, parse_results
 from wordorder.comparison.statistics.summary import repeats
 

@@ -27,8 +27,8 @@ from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.differences import with_spread
 from wordorder.comparison.report.figures import write_figures
-from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.table import columns, escaped
 from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict

@@ -16,7 +16,7 @@ from publish_choice import time_of
 from publish_demo import RESULTS, ROOT, put, score_with_marks
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.numbers import significant
+from wordorder.comparison.report.differences import significant
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Results, read_results
 

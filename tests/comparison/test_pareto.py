@@ -4,7 +4,7 @@ import pytest
 from comparison_example import read
 from report_example import full_results
 
-from wordorder.comparison.report.costs import COSTS, Point, costs_known, front_of, pareto_front
+from wordorder.comparison.costs import COSTS, Point, costs_known, front_of, pareto_front
 
 
 def points(**places):

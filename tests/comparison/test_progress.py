@@ -8,7 +8,7 @@ from rich.console import Console
 from wordorder.comparison import compare
 from wordorder.comparison.compare import Display, fraction
 from wordorder.comparison.engines.local import Outcome
-from wordorder.comparison.report.numbers import time_in_words
+from wordorder.comparison.report.differences import time_in_words
 from wordorder.comparison.runs import Run
 
 

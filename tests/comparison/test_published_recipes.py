@@ -12,7 +12,7 @@ from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
 from wordorder.training import read_recipe
 from wordorder.training.recipe.packaged import packaged_recipes
-from wordorder.training.recipe.sources import SOURCES
+from wordorder.training.recipe.sections import SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / "evidence" / "recipes"

@@ -9,7 +9,7 @@ from comparison_example import example_results, read
 from report_example import FINALS, full_results
 from test_report_in_browser import CHROMIUM, DRIVER, arms, browser, open_report  # noqa: F401
 
-from wordorder.comparison.report.costs import COSTS, front_of
+from wordorder.comparison.costs import COSTS, front_of
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed")
 FIGURES = ("#curves", "#scatter", "#forest", "figure.probe[data-probe='extrapolation'] .chart")

@@ -8,7 +8,7 @@ from test_claims import example, kept_of
 from test_significance import results_of
 
 from wordorder.comparison.quality import METRICS, metric_of, quality_of
-from wordorder.comparison.report.numbers import significant, with_spread
+from wordorder.comparison.report.differences import significant, with_spread
 from wordorder.comparison.report.table import caption
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Aggregate

@@ -20,10 +20,9 @@ from transformers import PreTrainedModel
 
 from wordorder.data.corpora.document import Document
 from wordorder.data.examples.collate import Collate
-from wordorder.data.examples.datasets import LabelledExamples
+from wordorder.data.examples.datasets import LabelledExamples, PreparedData
 from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.segments import Segments, cut_in_pieces
-from wordorder.data.prepared import PreparedData
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.models.config.configuration import WordOrderEncoderConfig

@@ -3,6 +3,7 @@
 import pytest
 
 from wordorder.data import DataConfig, TokenizerConfig
+from wordorder.data.settings import generated_task
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 
@@ -102,3 +103,18 @@ def test_a_wrong_tokenizer_value_is_named(fields, expected):
         TokenizerConfig(**fields)
     assert len(caught.value.faults) == 1
     assert caught.value.faults[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "task"),
+    [
+        ("task:parity", "parity"),
+        ("task:", ""),
+        ("task", None),
+        ("task.txt", None),
+        ("tasks:parity", None),
+        ("hub:task:parity", None),
+    ],
+)
+def test_a_generated_task_is_named_after_the_word_task_and_a_colon(source, task):
+    assert generated_task(source) == task

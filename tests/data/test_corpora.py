@@ -18,7 +18,7 @@ from wordorder.data.corpora.read import find_files
 from wordorder.data.documents import read_and_count
 from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.training.recipe.sources import find_source
+from wordorder.training.recipe.sections import find_source
 
 ROWS = [
     {"text": 'Good, "quoted"\nand on two lines.', "label": "yes"},

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from wordorder.ops.kernel_case import KernelCase
+from tools.kernel_case import KernelCase
 
 
 @triton.jit

@@ -7,7 +7,7 @@ import pytest
 
 from wordorder.data.cache import default_cache_dir
 from wordorder.errors import BadInput
-from wordorder.training.recipe.sources import find_source
+from wordorder.training.recipe.sections import find_source
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

@@ -20,7 +20,7 @@ from wordorder.encodings import (
 )
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Visibility, valid_tokens
-from wordorder.ops.precision import as_autocast_casts
+from wordorder.ops.execution import as_autocast_casts
 
 Order = PositionTerms | Plan | Composition | Encoding | Bias
 

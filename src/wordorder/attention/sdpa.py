@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.encodings import PositionTerms
-from wordorder.ops.precision import no_autocast
+from wordorder.ops.execution import no_autocast
 
 
 def additive_mask(order: PositionTerms, visible_B1TS: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -28,8 +28,8 @@ from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline, forget_prepared
 from wordorder.comparison.probes.measure import check_probes
+from wordorder.comparison.report.differences import time_in_words
 from wordorder.comparison.report.html import write_report
-from wordorder.comparison.report.numbers import time_in_words
 from wordorder.comparison.report.table import markdown_table, place_of
 from wordorder.comparison.results import Record, results_of
 from wordorder.comparison.results_file import MatchedBudget, Results, faults_of, read_results
@@ -48,16 +48,16 @@ from wordorder.comparison.runs import (
     trials_of,
 )
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.data.names import BEST_ON_TEST
+from wordorder.data.settings import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS, Signalled, handling
-from wordorder.training.runs.advice import examples_in, few_examples
 from wordorder.training.runs.folder import IDENTITY, read_curve, read_metrics
 from wordorder.training.runs.lock import locked
+from wordorder.training.runs.run import examples_in, few_examples
 
 if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm

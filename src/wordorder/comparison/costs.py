@@ -1,15 +1,20 @@
-"""Compute what the arms of a recipe cost, before anything is trained."""
+"""Compute what the arms of a recipe cost before anything is trained, and the Pareto front of cost and quality after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import fit_budget
 from wordorder.comparison.pipeline import Pipeline, cost_of_config
+from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.differences import listed
+from wordorder.comparison.report.table import lines
+from wordorder.comparison.results_file import ArmResult, Results, Summary
+from wordorder.comparison.statistics.summary import centre, middle
 
 if TYPE_CHECKING:
     from wordorder.comparison.results_file import MatchedBudget
@@ -63,3 +68,123 @@ def _counted_config(recipe: Recipe) -> tuple[Any, bool]:
     size = known if known is not None else recipe.tokenizer.vocab_size
     known_before = declared_cls(recipe.tokenizer) if recipe.pretrained is None else {}
     return build_config(recipe.network, **{**known_before, **recipe.model, "vocab_size": size}), known is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One arm with its cost and its quality; None for an unknown number."""
+
+    name: str
+    cost: float | None
+    quality: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """The arms that no other arm beats in both cost and quality, and for each other arm one that beats it."""
+
+    on: tuple[str, ...]
+    """Names of the arms on the front, the cheapest first; arms equal in both stand together."""
+    behind: tuple[tuple[str, str], ...]
+    """(arm, the best arm that is no worse in both and better in one), in the order given."""
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The front as sentences."""
+        if not self.on:
+            return "No arm has both numbers."
+        text = f"On the Pareto front: {listed(self.on)}."
+        if self.behind:
+            text += f" Behind it: {', '.join(f'{arm} (beaten by {by})' for arm, by in self.behind)}."
+        return text + (f" Not known: {listed(self.unknown)}." if self.unknown else "")
+
+
+def pareto_front(points: Sequence[Point], *, more_is_better: bool, more_cost_is_better: bool = False) -> Front:
+    """Return the Pareto front of some arms.
+
+    An arm is on it unless another is at least as good and at most as dear, and better in one of the two. Two arms with
+    the same cost and the same quality are both on it, or both behind it. Only the centres count: whether a difference
+    is more than chance is not asked here.
+    """
+    signs = (-1 if more_cost_is_better else 1, -1 if more_is_better else 1)
+    places = {
+        point.name: (signs[0] * point.cost, signs[1] * point.quality)
+        for point in points
+        if point.cost is not None and point.quality is not None
+    }
+    beaten = {
+        name: [other for other, (x, y) in places.items() if (x, y) != here and x <= here[0] and y <= here[1]]
+        for name, here in places.items()
+    }
+    on = sorted((name for name, by in beaten.items() if not by), key=places.__getitem__)
+    behind = [
+        (name, min((arm for arm in on if arm in by), key=lambda arm: places[arm][::-1]))
+        for name, by in beaten.items()
+        if by
+    ]
+    unknown = [point.name for point in points if point.name not in places]
+    return Front(on=tuple(on), behind=tuple(behind), unknown=tuple(unknown))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One cost of an arm."""
+
+    key: str
+    title: str
+    """Label of an axis, with the unit."""
+    short: str
+    """Short name, for the button that chooses the cost and for a sentence."""
+    measured: Callable[[Summary, ArmResult], float | None]
+    """Function from an arm's summary and its entry in "arms" to the cost."""
+    unit: float = 1.0
+    """Number of the results file that is 1 in the title's unit."""
+    more_is_better: bool = False
+
+    def value(self, entry: Summary, arm: ArmResult) -> float | None:
+        """Return the cost of an arm in the title's unit."""
+        found = self.measured(entry, arm)
+        return None if found is None else found / self.unit
+
+
+def _middle(key: str) -> Callable[[Summary, ArmResult], float | None]:
+    return lambda entry, _: middle(entry.columns.get(key))
+
+
+COSTS = (
+    Cost("parameters", "Parameters (millions)", "Parameters", lambda _, arm: arm.total_parameters, 1e6),
+    Cost("flops_per_token", "MFLOP per token (forward + backward)", "FLOPs", lambda _, arm: arm.flops_per_token, 1e6),
+    Cost("train_seconds", "Training time (seconds per run, median)", "Training time", _middle("train_seconds")),
+    Cost(
+        "tokens_per_second",
+        "Tokens per second in training (median)",
+        "Speed",
+        _middle("tokens_per_second"),
+        more_is_better=True,
+    ),
+    Cost("peak_memory_bytes", "Peak memory (MiB, median)", "Memory", _middle("peak_memory_bytes"), 2**20),
+)
+
+
+def costs_known(results: Results) -> list[Cost]:
+    """Return the costs that at least one arm with a result has."""
+    return [cost for cost in COSTS if front_of(results, cost).on]
+
+
+def points_of(results: Results, cost: Cost) -> list[Point]:
+    """Return every arm's cost and headline metric, best first."""
+    metric, statistic = quality_of(results).key, results.statistic
+    return [
+        Point(name=arm.name, cost=cost.value(entry, arm), quality=centre(entry.columns.get(metric), statistic))
+        for entry, arm in lines(results)
+    ]
+
+
+def front_of(results: Results, cost: Cost) -> Front:
+    """Return the Pareto front of the headline metric against one cost."""
+    return pareto_front(
+        points_of(results, cost),
+        more_is_better=quality_of(results).higher_is_better,
+        more_cost_is_better=cost.more_is_better,
+    )

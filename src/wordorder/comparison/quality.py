@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from wordorder.comparison.results_file import Results
-from wordorder.data.names import generated_task
+from wordorder.data.settings import generated_task
 from wordorder.tasks import TASKS, Metric, known_metrics
 from wordorder.tasks.metrics import PERPLEXITY
 

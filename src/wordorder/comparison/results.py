@@ -28,7 +28,7 @@ from wordorder.comparison.runs import (
 from wordorder.comparison.statistics.curves import steps_to_loss
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.summary import summarise
-from wordorder.data.names import SPLITS, TEST_ONCE
+from wordorder.data.settings import SPLITS, TEST_ONCE
 from wordorder.durable import finite
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json

@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails
 
-from wordorder.comparison.statistics.outcomes import REVERSED
+from wordorder.comparison.statistics.seeds import REVERSED
 from wordorder.errors import BadInput
 from wordorder.limits import one_line, read_json
 

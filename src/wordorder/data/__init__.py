@@ -11,23 +11,21 @@ if TYPE_CHECKING:
     from wordorder.data.corpora import Document
     from wordorder.data.documents import read_documents
     from wordorder.data.examples.collate import CollateLanes
+    from wordorder.data.examples.datasets import PreparedData
     from wordorder.data.examples.lanes import Lanes, RunningText
     from wordorder.data.examples.order import EpochOrder, LengthGroupedEpochOrder
-    from wordorder.data.names import PACKINGS, TOKENIZER_KINDS
     from wordorder.data.preparation import exact_vocab_size, held_out_examples, prepare
-    from wordorder.data.prepared import PreparedData
     from wordorder.data.quality.reading_log import ReadingLog
-    from wordorder.data.settings import TokenizerConfig
+    from wordorder.data.settings import PACKINGS, TOKENIZER_KINDS, TokenizerConfig
     from wordorder.data.tokenizers.tokenizer import fixed_vocab_size, load_tokenizer
 
 _NAMES = {
     "config": ("DataConfig",),
-    "settings": ("TokenizerConfig",),
-    "names": ("TOKENIZER_KINDS", "PACKINGS"),
+    "settings": ("TokenizerConfig", "TOKENIZER_KINDS", "PACKINGS"),
     "corpora": ("Document",),
     "documents": ("read_documents",),
-    "prepared": ("PreparedData",),
     "preparation": ("exact_vocab_size", "held_out_examples", "prepare"),
+    "examples.datasets": ("PreparedData",),
     "examples.collate": ("CollateLanes",),
     "examples.lanes": ("Lanes", "RunningText"),
     "examples.order": ("EpochOrder", "LengthGroupedEpochOrder"),

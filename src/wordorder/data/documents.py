@@ -19,8 +19,8 @@ from wordorder.data.corpora.read import (
     official_splits,
 )
 from wordorder.data.corpora.sentence_pairs import is_scan, keep_translations_together, read_line_pairs, read_scan
-from wordorder.data.names import NONE
 from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.settings import NONE
 from wordorder.errors import BadInput
 from wordorder.limits import one_line
 from wordorder.tasks import TASKS

@@ -10,12 +10,11 @@ from wordorder.data.cache import default_cache_dir
 from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import read_and_count
+from wordorder.data.examples.datasets import PreparedData
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.names import LANES, NONE, generated_task
-from wordorder.data.prepared import PreparedData
 from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
-from wordorder.data.settings import TokenizerConfig
+from wordorder.data.settings import LANES, NONE, TokenizerConfig, generated_task
 from wordorder.data.split import Split, split_documents, training_texts
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra

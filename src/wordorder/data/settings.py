@@ -1,14 +1,37 @@
 """The `[data]` and `[tokenizer]` sections of a recipe: the texts to read, and how to cut them into tokens."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator
 
-from wordorder.data.names import BEST_ON_TEST, DRAWN, LANES, NONE, TASK, Packing, TokenizerKind, generated_task
 from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_TOKENS
 from wordorder.section import Section, Several, Text
+
+TokenizerKind = Literal["wordpiece", "bpe", "byte", "character", "word", "whitespace", "existing"]
+TOKENIZER_KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
+NONE = "none"
+"""Value of `test_source` where there is to be no test split."""
+TEST_ONCE, BEST_ON_TEST = "test-once", "best-checkpoint-on-test"
+TASK = "task"
+"""Word before the colon of a source that is generated, `task:NAME`."""
+DRAWN = ("train_examples", "test_examples", "train_lengths", "test_lengths")
+"""Names of [data] that say what is drawn of a generated task."""
+CROSS_VALIDATION = ("folds", "fold", "fold_kind", "protocol", *DRAWN)
+"""Names of [data] that say how one source is divided and scored, and nothing about another source."""
+LANES = "lanes"
+Packing = Literal["full-sentences", "full-sentences-across-documents", "contiguous", "lanes"]
+PACKINGS: tuple[Packing, ...] = get_args(Packing)
+ERROR, IGNORE = "error", "ignore"
+SPLITS = ("train", "validation", "test")
+
+
+def generated_task(source: str) -> str | None:
+    """Return the name of the generated task that a source `task:NAME` is; None for texts that are read."""
+    kind, colon, name = source.partition(":")
+    return name if kind == TASK and colon else None
+
 
 Count = Annotated[int, Ge(1), Le(MOST_COUNT)]
 Share = Annotated[float, Gt(0), Lt(0.5)]

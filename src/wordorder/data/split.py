@@ -7,7 +7,7 @@ from itertools import groupby
 
 from wordorder.data.config import DataConfig
 from wordorder.data.corpora.document import Document, same_text
-from wordorder.data.names import BEST_ON_TEST, NONE, SPLITS
+from wordorder.data.settings import BEST_ON_TEST, NONE, SPLITS
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 

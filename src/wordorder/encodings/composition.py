@@ -21,8 +21,8 @@ from wordorder.encodings.places import (
 )
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Positions, PositionsLike, Visibility, as_positions, check_positions_fit
+from wordorder.ops.execution import no_autocast
 from wordorder.ops.positions import check_rows_agree
-from wordorder.ops.precision import no_autocast
 
 Term = tuple[Move, Move] | Bias | ContentScores
 """The term of one encoding: moves of queries and keys, a content-independent bias, or a content term."""

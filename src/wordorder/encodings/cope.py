@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
 from wordorder.ops import Arbitrary, PositionsLike, Visibility, as_positions
-from wordorder.ops.execution import transformed
-from wordorder.ops.precision import no_autocast
+from wordorder.ops.execution import no_autocast, transformed
 
 
 class CoPE(OnScoresByContent):

@@ -20,7 +20,7 @@ from wordorder.inference.saved_model import (
 from wordorder.streams import printable
 from wordorder.tasks import TASKS, Task
 from wordorder.training.loop.progress import quiet_libraries
-from wordorder.training.recipe.sources import SOURCES, find_source
+from wordorder.training.recipe.sections import SOURCES, find_source
 
 if TYPE_CHECKING:
     from wordorder.data import DataConfig, PreparedData
@@ -132,8 +132,8 @@ def evaluate_model_dir(
     from torch.utils.data import DataLoader
 
     from wordorder.data import TokenizerConfig, prepare
-    from wordorder.data.names import BEST_ON_TEST, LANES
     from wordorder.data.quality.reading_log import LEAKS
+    from wordorder.data.settings import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams, translate_examples
@@ -242,7 +242,7 @@ def _score_in_context(
 def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
     """Return the settings for a source: those of the model's own run, or else the defaults."""
     from wordorder.data import DataConfig
-    from wordorder.data.names import CROSS_VALIDATION
+    from wordorder.data.settings import CROSS_VALIDATION
 
     task = task_of(folder).name
     if isinstance(data, str):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from wordorder.data.names import LANES, generated_task
+from wordorder.data.settings import LANES, generated_task
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import (
     best_device,

@@ -32,22 +32,22 @@ from wordorder.models.factory import build_model as build_model
 from wordorder.models.factory import class_with_head as class_with_head
 from wordorder.models.factory import config_fields as config_fields
 from wordorder.models.factory import filled_fields as filled_fields
+from wordorder.models.factory import lora_targets as lora_targets
 from wordorder.models.factory import model_class as model_class
 from wordorder.models.factory import register_models
 from wordorder.models.grafts import graft as graft
 from wordorder.models.grafts import register_grafts
-from wordorder.models.hub.adapters import lora_targets as lora_targets
-from wordorder.models.length import check_length as check_length
-from wordorder.models.length import check_positions as check_positions
-from wordorder.models.length import longest_text as longest_text
-from wordorder.models.length import takes_any_length as takes_any_length
 from wordorder.models.seq2seq import (
     WordOrderSeq2SeqForConditionalGeneration as WordOrderSeq2SeqForConditionalGeneration,
 )
 from wordorder.models.seq2seq import WordOrderSeq2SeqModel as WordOrderSeq2SeqModel
 from wordorder.models.seq2seq import WordOrderSeq2SeqPreTrainedModel as WordOrderSeq2SeqPreTrainedModel
+from wordorder.models.streaming import check_length as check_length
+from wordorder.models.streaming import check_positions as check_positions
 from wordorder.models.streaming import check_room as check_room
+from wordorder.models.streaming import longest_text as longest_text
 from wordorder.models.streaming import stream_tokens as stream_tokens
+from wordorder.models.streaming import takes_any_length as takes_any_length
 
 register_models()
 register_grafts()

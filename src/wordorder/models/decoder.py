@@ -3,6 +3,7 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Unpack, cast
 
@@ -14,9 +15,8 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.memory import MemoryState
 from wordorder.models.caches import new_cache, segment_cache
-from wordorder.models.config.configuration import WordOrderDecoderConfig
+from wordorder.models.config.configuration import WordOrderConfig, WordOrderDecoderConfig
 from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, take_token_types
-from wordorder.models.network import build_decoder
 from wordorder.models.pretrained import (
     CACHE,
     MemoryInputs,
@@ -31,6 +31,17 @@ from wordorder.models.pretrained import (
 )
 from wordorder.models.reading import decode_batch, read_next_tokens, read_whole_segment, refuse_memory
 from wordorder.networks import Decoder
+from wordorder.networks.complex_valued import ComplexDecoder, ComplexOptions
+
+
+def build_decoder(config: WordOrderConfig, *, cross_attention: bool = False) -> Decoder:
+    """Build the decoder that a configuration describes, with real or complex layers."""
+    options = replace(config.network_options("decoder"), **(config.complex_options or {}))
+    if isinstance(config, WordOrderDecoderConfig):
+        options = replace(options, embedding_scale=config.embedding_scale, final_norm=config.final_norm)
+    if isinstance(options, ComplexOptions):
+        return ComplexDecoder(config.vocab_size, options, cross_attention=cross_attention)
+    return Decoder(config.vocab_size, options, cross_attention=cross_attention)
 
 
 class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):

@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal, Unpack, cast
 
 import torch
@@ -11,9 +12,8 @@ from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
 from wordorder.memory import MemoryState
-from wordorder.models.config.configuration import WordOrderEncoderConfig
+from wordorder.models.config.configuration import WordOrderConfig, WordOrderEncoderConfig
 from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, layout_of
-from wordorder.models.network import build_encoder
 from wordorder.models.pretrained import (
     LabelledHead,
     MemoryInputs,
@@ -31,10 +31,19 @@ from wordorder.models.pretrained import (
 )
 from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory
 from wordorder.networks import Encoder
+from wordorder.networks.complex_valued import ComplexEncoder, ComplexOptions
 from wordorder.networks.options import ACTIVATIONS, norm_layer
 from wordorder.ops.tokens import pool_tokens
 
 Pooling = Literal["mean", "first", "max"]
+
+
+def build_encoder(config: WordOrderConfig) -> Encoder:
+    """Build the encoder that a configuration describes, with real or complex layers."""
+    options = replace(config.network_options("encoder"), **(config.complex_options or {}))
+    if isinstance(options, ComplexOptions):
+        return ComplexEncoder(config.vocab_size, options)
+    return Encoder(config.vocab_size, options)
 
 
 class WordOrderEncoderPreTrainedModel(WordOrderPreTrainedModel):

@@ -32,11 +32,11 @@ from wordorder.models.attention_interface import NAME
 from wordorder.models.config.configuration import complete_options
 from wordorder.models.config.faults import MOST_LAYERS, size_faults, stranger_faults
 from wordorder.models.layout import tokens_of
-from wordorder.models.length import first_position, longest_text
 from wordorder.models.pretrained import LoadsEncoding
+from wordorder.models.streaming import first_position, longest_text
 from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary, Contiguous, Positions
-from wordorder.ops.precision import working_dtype
+from wordorder.ops.execution import working_dtype
 
 ATTENTIONS = ("sdpa", "flex_attention", NAME)
 """Attention functions in transformers that read ``position_bias``; all others drop it without a word."""

@@ -12,9 +12,9 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.caches import new_cache
 from wordorder.models.config.configuration import WordOrderSeq2SeqConfig
-from wordorder.models.decoder import kept_columns, next_token_loss, shifted_right
+from wordorder.models.decoder import build_decoder, kept_columns, next_token_loss, shifted_right
+from wordorder.models.encoder import build_encoder
 from wordorder.models.layout import Texts, check_token_types, layout_of, take_token_types
-from wordorder.models.network import build_decoder, build_encoder
 from wordorder.models.pretrained import (
     CACHE,
     ExtraInputs,

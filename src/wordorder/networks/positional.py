@@ -14,7 +14,7 @@ from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.stack import check_left_padding
 from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, valid_tokens
-from wordorder.ops.precision import as_autocast_casts, working_dtype
+from wordorder.ops.execution import as_autocast_casts, working_dtype
 
 
 @dataclass(frozen=True)

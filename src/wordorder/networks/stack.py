@@ -31,8 +31,7 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
-from wordorder.ops.execution import may_be_read, run_layer
-from wordorder.ops.precision import working_dtype
+from wordorder.ops.execution import may_be_read, run_layer, working_dtype
 from wordorder.ops.tokens import check_embeddings, check_token_ids
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]

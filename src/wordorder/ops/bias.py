@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.errors import BadInput
-from wordorder.ops.precision import no_autocast
+from wordorder.ops.execution import no_autocast
 
 
 class Bias(ABC):

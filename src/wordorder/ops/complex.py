@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wordorder.ops.execution import transformed
-from wordorder.ops.precision import working_dtype
+from wordorder.ops.execution import transformed, working_dtype
 
 Pair = tuple[Tensor, Tensor]
 """Real and imaginary part, of one shape and dtype."""

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wordorder.ops.execution import transformed
-from wordorder.ops.precision import no_autocast
+from wordorder.ops.execution import no_autocast, transformed
 
 _TILE_ROWS = 256
 """Tokens per step on a CPU: a few tensors of 256 rows stay in its cache."""

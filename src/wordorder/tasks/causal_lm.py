@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wordorder.data.names import LANES
-from wordorder.data.settings import DataSettings
+from wordorder.data.settings import LANES, DataSettings
 from wordorder.errors import BadInput
 from wordorder.tasks.metrics import ACCURACY, ANSWERS, PERPLEXITY, Metric
 from wordorder.tasks.task import Corpus, Task
@@ -13,9 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from wordorder.data.examples.datasets import PreparedData
     from wordorder.data.examples.encode import EncodedDocuments
     from wordorder.data.examples.lanes import RunningText
-    from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
 
 

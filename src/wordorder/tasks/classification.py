@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from wordorder.data.corpora.document import Document
-    from wordorder.data.prepared import PreparedData
+    from wordorder.data.examples.datasets import PreparedData
     from wordorder.tasks.scores import Tally
 
 

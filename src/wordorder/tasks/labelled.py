@@ -9,7 +9,7 @@ from wordorder.tasks.task import Corpus, Task, TaskOption
 if TYPE_CHECKING:
     import numpy as np
 
-    from wordorder.data.prepared import PreparedData
+    from wordorder.data.examples.datasets import PreparedData
 
 
 class LabelledTask(Task):

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from wordorder.data.names import LANES, PACKINGS
+from wordorder.data.settings import LANES, PACKINGS
 from wordorder.errors import BadInput
 from wordorder.tasks.metrics import ACCURACY, PERPLEXITY
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
-    from wordorder.data.prepared import PreparedData
+    from wordorder.data.examples.datasets import PreparedData
 
 
 class MaskedLM(Task):

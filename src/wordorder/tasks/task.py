@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from wordorder.data.corpora.document import Document
     from wordorder.data.examples.collate import Collate, CollateLanes
+    from wordorder.data.examples.datasets import PreparedData
     from wordorder.data.examples.encode import EncodedDocuments
-    from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
 
 TaskOption = Literal[
@@ -113,7 +113,7 @@ class Corpus:
         label_names: tuple[str, ...] = (),
     ) -> "PreparedData":
         """Return the result of `Task.prepare`, from a data set for each split, "train" among them."""
-        from wordorder.data.prepared import PreparedData
+        from wordorder.data.examples.datasets import PreparedData
 
         return PreparedData(
             tokenizer=self.tokenizer,

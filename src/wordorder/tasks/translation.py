@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from wordorder.data.names import NONE
-from wordorder.data.settings import DataSettings
+from wordorder.data.settings import NONE, DataSettings
 from wordorder.errors import BadInput
 from wordorder.tasks.metrics import ACCURACY, PERPLEXITY, Metric
 from wordorder.tasks.task import Corpus, Task, TaskOption
@@ -12,7 +11,7 @@ from wordorder.tasks.task import Corpus, Task, TaskOption
 if TYPE_CHECKING:
     import torch
 
-    from wordorder.data.prepared import PreparedData
+    from wordorder.data.examples.datasets import PreparedData
     from wordorder.tasks.scores import Tally
 
 BLEU = Metric(

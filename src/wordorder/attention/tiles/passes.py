@@ -32,7 +32,7 @@ from wordorder.attention.tiles.bias import BiasTiles, Kind, as_tiles
 from wordorder.attention.tiles.tile import Dropout, TileMask, TileSlice, row_tile, square_tile, tiles, tiles_of
 from wordorder.encodings import PositionTerms
 from wordorder.ops import Bias
-from wordorder.ops.precision import no_autocast
+from wordorder.ops.execution import no_autocast
 
 _LOG2_E = math.log2(math.e)
 

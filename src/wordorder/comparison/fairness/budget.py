@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.results_file import ArmBudget, History, MatchedBudget, Results, Row
-from wordorder.data.names import LANES
+from wordorder.data.settings import LANES
 from wordorder.errors import BadInput, UnfairComparison
 from wordorder.tasks import TASKS
 from wordorder.training.loop.batches import same_batches

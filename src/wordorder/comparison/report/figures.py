@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from wordorder.comparison.costs import COSTS, Cost, costs_known, front_of, points_of
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report import view
-from wordorder.comparison.report.costs import COSTS, Cost, costs_known, front_of, points_of
 from wordorder.comparison.report.differences import difference_title, in_short, references, unit_of
 from wordorder.comparison.report.table import columns, lines
 from wordorder.comparison.results_file import ProbeResult, Results

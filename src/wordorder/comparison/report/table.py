@@ -15,14 +15,24 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, quality_of
-from wordorder.comparison.report.differences import against, in_parts, in_short, unit_of
+from wordorder.comparison.report.differences import (
+    MISSING,
+    against,
+    grouped,
+    in_parts,
+    in_short,
+    significant,
+    steady,
+    time_in_words,
+    unit_of,
+    with_spread,
+)
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
-from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, time_in_words, with_spread
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
 from wordorder.comparison.runs import Rates
 from wordorder.comparison.statistics.curves import rate_at_edge
-from wordorder.comparison.statistics.outcomes import BETTER, WORSE
+from wordorder.comparison.statistics.seeds import BETTER, WORSE
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, middle, repeats
 from wordorder.streams import printable
 from wordorder.tasks import Metric

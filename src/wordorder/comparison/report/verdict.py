@@ -9,18 +9,20 @@ from wordorder.comparison.report.differences import (
     Unit,
     in_parts,
     in_percent,
+    listed,
     margin_in_words,
     on_texts_in_words,
     outcome_in_words,
     p_in_words,
+    significant,
     unit_of,
+    with_spread,
 )
-from wordorder.comparison.report.numbers import listed, significant, with_spread
 from wordorder.comparison.results_file import Comparison, Results, Summary
 from wordorder.comparison.statistics import summary
 from wordorder.comparison.statistics.curves import HARDLY_BEGUN, STILL_IMPROVING, finished
 from wordorder.comparison.statistics.looks import looks_in_words
-from wordorder.comparison.statistics.outcomes import (
+from wordorder.comparison.statistics.seeds import (
     BETTER,
     IDENTICAL,
     NO_CLAIM,

@@ -15,8 +15,16 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from wordorder.comparison.results_file import Claim
-from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE, LostRuns, claimed_outcome
-from wordorder.comparison.statistics.seeds import FEWEST_SEEDS, Floats, Pair, holm, special
+from wordorder.comparison.statistics.seeds import (
+    FEWEST_SEEDS,
+    NOT_DISTINGUISHABLE,
+    Floats,
+    LostRuns,
+    Pair,
+    claimed_outcome,
+    holm,
+    special,
+)
 from wordorder.comparison.statistics.summary import Scale
 from wordorder.errors import RunFailed
 from wordorder.training.runs.unit_scores import UnitScores

@@ -12,17 +12,15 @@ from statistics import fmean
 
 from wordorder.comparison.quality import METRICS
 from wordorder.comparison.results_file import Claim, Comparison, Results, Row, Significance
-from wordorder.comparison.statistics import outcomes
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, Kept, on_texts
-from wordorder.comparison.statistics.outcomes import (
+from wordorder.comparison.statistics.seeds import (
     IDENTICAL,
     NOT_DISTINGUISHABLE,
     NOT_TESTED,
     SAME,
-    claimed_outcome,
-)
-from wordorder.comparison.statistics.seeds import (
+    LostRuns,
     SeedTest,
+    claimed_outcome,
     compare_folds,
     compare_seeds,
     seeds_to_test,
@@ -109,7 +107,7 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
 
 
-def _with_lost_runs(scores: Mapping[str, Mapping[int | str, float]], lost: outcomes.LostRuns) -> dict[str, list[float]]:
+def _with_lost_runs(scores: Mapping[str, Mapping[int | str, float]], lost: LostRuns) -> dict[str, list[float]]:
     """Return the scores of each arm's runs, a lost run having the worst of all."""
     worst = min((score for of_arm in scores.values() for score in of_arm.values()), default=0.0)
     return {arm: [*of_arm.values(), *[worst] * lost.get(arm, (0, 0))[0]] for arm, of_arm in scores.items()}

@@ -2,8 +2,7 @@
 
 from wordorder.data.generated import order, recall, strings
 from wordorder.data.generated.task import GeneratedTask, Lengths
-from wordorder.data.names import LANES, TASK
-from wordorder.data.settings import DataSettings
+from wordorder.data.settings import LANES, TASK, DataSettings
 from wordorder.section import unknown_choice
 
 GENERATED: dict[str, GeneratedTask] = {task.name: task for task in (*order.TASKS, *strings.TASKS, *recall.TASKS)}

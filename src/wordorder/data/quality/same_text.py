@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wordorder.data.corpora.document import Document, same_text
-from wordorder.data.names import ERROR, IGNORE, SPLITS
 from wordorder.data.quality.reading_log import LEAKS, ReadingLog
-from wordorder.data.settings import DataSettings
+from wordorder.data.settings import ERROR, IGNORE, SPLITS, DataSettings
 from wordorder.errors import BadInput
 
 _BETWEEN_WORDS = re.compile(r"[\W_]+")

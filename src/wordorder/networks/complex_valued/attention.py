@@ -13,7 +13,7 @@ from wordorder.encodings.places import check_choice
 from wordorder.networks.complex_valued.layers import ComplexBias, ComplexLinear
 from wordorder.networks.multi_head import CrossAttention, MultiHead, SelfAttention
 from wordorder.ops.complex import modulus_scores, split, streams
-from wordorder.ops.precision import no_autocast
+from wordorder.ops.execution import no_autocast
 
 Scores = Literal["real-part", "modulus"]
 

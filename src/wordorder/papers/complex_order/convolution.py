@@ -13,8 +13,7 @@ from wordorder.networks.complex_valued.layers import ComplexMap
 from wordorder.networks.initialisation import Generators, draw_weights
 from wordorder.ops import valid_tokens
 from wordorder.ops.complex import choose_linear_form, modulus, split, stack
-from wordorder.ops.execution import transformed
-from wordorder.ops.precision import working_dtype
+from wordorder.ops.execution import transformed, working_dtype
 from wordorder.ops.tokens import first_token, last_token, zero_if_empty
 from wordorder.papers.complex_order.network import TextBody, TextOutput
 

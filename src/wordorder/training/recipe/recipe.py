@@ -12,8 +12,7 @@ from wordorder.section import MOST_HINTS, Section, unknown_name
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
 from wordorder.training.recipe.packaged import read_tables
 from wordorder.training.recipe.pretrained import ARM, SEED, place
-from wordorder.training.recipe.sections import check_run
-from wordorder.training.recipe.sources import SOURCES
+from wordorder.training.recipe.sections import SOURCES, check_run
 from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
 
 if typing.TYPE_CHECKING:

@@ -19,7 +19,7 @@ from wordorder.streams import printable
 from wordorder.tasks import TASKS
 from wordorder.training.recipe.packaged import ENDING
 from wordorder.training.recipe.recipe import read_recipe
-from wordorder.training.recipe.sources import find_source
+from wordorder.training.recipe.sections import find_source
 
 _SMALL, _MEDIUM = 2**20, 20 * 2**20
 _MOST_READ = 32 * 2**20

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from wordorder.data import PreparedData
     from wordorder.training.loop.progress import Progress
 
+
 _LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
 _FIRST_FILES = (files.IDENTITY, files.CURVE, files.RECIPE, files.DATA, files.ENVIRONMENT)
 _BEGUN = re.compile(rf"\.(?:{'|'.join(map(re.escape, _FIRST_FILES))})\.\d+|\.probe-\d+")
@@ -113,7 +114,6 @@ def _run_alone(
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
     _check_metric(recipe, prepared)
-    from wordorder.training.runs.advice import examples_in, few_examples
     from wordorder.training.runs.fit import train_and_test
 
     if progress is True and (few := few_examples(examples_in(prepared.statistics))):  # a comparison says it itself
@@ -286,3 +286,23 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             if not free and old.get(name) != new.get(name):
                 found.append(f"{section}.{name} was {old.get(name)!r}, now {new.get(name)!r}")
     return found
+
+
+FEW = 20
+"""Examples of a split below which its scores are called mostly chance."""
+
+
+def few_examples(counts: Mapping[str, int]) -> str | None:
+    """Return advice where validation or test have so few examples, by split, that their scores are mostly chance."""
+    few = {name: n for name, n in counts.items() if name in ("validation", "test") and 0 < n < FEW}
+    if not few:
+        return None
+    said = " and ".join(f"the {name} split has {n:,} example{'' if n == 1 else 's'}" for name, n in few.items())
+    options = " and ".join(f"data.{name}_fraction" for name in few)
+    return f"{said}, fewer than {FEW}: scores on so few are mostly chance; give more text, or raise {options}"
+
+
+def examples_in(statistics: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of examples of validation and test in the statistics of prepared data."""
+    held_out = {name: statistics.get(name, {}).get("segments") for name in ("validation", "test")}
+    return {name: count for name, count in held_out.items() if count is not None}

@@ -12,6 +12,8 @@ from wordorder.encodings import Composition, encoding_parameters
 from wordorder.encodings.places import check_positive
 from wordorder.tasks import TASKS, model_class
 
+__all__ = ["cost"]
+
 
 def cost(
     config: PreTrainedConfig, task: str, *, length: int, batch_size: int = 1, labelled_share: float = 0.15
