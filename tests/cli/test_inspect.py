@@ -38,7 +38,7 @@ def run(*arguments: object) -> tuple[int, str, list[str]]:
 def test_a_table_the_answer_and_where_the_page_is(models: dict[str, Path]):
     code, text, lines = run("inspect", models["tupe-r"])
     assert (code, lines) == (0, [])
-    for said in ("absolute: Toeplitz", "sum: rest", "relative: rank-8", "all"):
+    for said in ("absolute: Toeplitz", "sum: rest", "relative: rms", "all"):
         assert said in text
     numbers = json.loads((models["tupe-r"].parent / "inspect" / "numbers.json").read_text(encoding="utf-8"))
     share = numbers["maps"]["absolute"]["toeplitz_share"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.inspection import distance_profile, low_rank_share, toeplitz_share
+from wordorder.inspection import distance_profile, toeplitz_share
 from wordorder.ops import ToeplitzBias
 
 
@@ -86,7 +86,6 @@ def test_a_map_that_softmax_does_not_see_has_no_share(size, noise):
     assert math.isnan(found.share)
     assert found.share_H.isnan().all()
     assert not found.rms_H.any()
-    assert low_rank_share(values, 1).isnan().all()
 
 
 def test_a_silent_head_does_not_spoil_the_others():
@@ -96,27 +95,10 @@ def test_a_silent_head_does_not_spoil_the_others():
     assert found.share_H[1].isnan()
 
 
-@pytest.mark.parametrize("rank", [1, 3, 5])
-def test_a_correlation_of_few_channels_is_held_by_as_many(rank):
-    low = torch.randn(2, 12, 3, dtype=torch.float64) @ torch.randn(2, 3, 12, dtype=torch.float64)
-    found = low_rank_share(low + torch.randn(2, 12, 1), rank)
-    singular = torch.linalg.svd(low - low.mean(-1, keepdim=True)).S ** 2
-    assert_close(found, singular[:, :rank].sum(-1) / singular.sum(-1))
-    assert ((found > 1 - 1e-9) == (rank >= 3)).all()
-
-
-def test_low_rank_leaves_cls_out():
-    values = torch.randn(1, 6, 1) @ torch.randn(1, 1, 6)
-    values[:, 0], values[:, :, 0] = torch.randn(6), torch.randn(6)
-    assert low_rank_share(values, 1, skip_first=True).item() == pytest.approx(1)
-    assert low_rank_share(values, 1).item() < 0.99
-
-
 def test_one_matrix_without_heads_is_one_head():
     values = torch.randn(5, 5)
     assert_close(toeplitz_share(values).share_H, toeplitz_share(values[None]).share_H)
     assert distance_profile(values).mean_HW.shape == (1, 9)
-    assert low_rank_share(values, 2).shape == (1,)
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -127,16 +109,14 @@ def test_tiny_maps_do_not_break(size):
     assert len(distance_profile(torch.randn(2, size, size), skip_first=True).distances_W) == size - 1
 
 
-@pytest.mark.parametrize("function", [distance_profile, toeplitz_share, lambda values: low_rank_share(values, 1)])
+@pytest.mark.parametrize("function", [distance_profile, toeplitz_share])
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 2, 3, 3)])
 def test_what_is_no_square_map_is_refused(function, shape):
     with pytest.raises(ValueError, match="values must be"):
         function(torch.zeros(shape))
 
 
-def test_what_is_not_finite_or_no_rank_is_refused():
+def test_what_is_not_finite_is_refused():
     for function in (distance_profile, toeplitz_share):
         with pytest.raises(ValueError, match="finite"):
             function(torch.full((2, 3, 3), torch.nan))
-    with pytest.raises(ValueError, match="rank must be positive, got 0"):
-        low_rank_share(torch.zeros(3, 3), 0)

@@ -17,7 +17,6 @@ from wordorder.inspection.maps import DistanceProfile as DistanceProfile
 from wordorder.inspection.maps import ScoreMap as ScoreMap
 from wordorder.inspection.maps import ToeplitzShare as ToeplitzShare
 from wordorder.inspection.maps import distance_profile as distance_profile
-from wordorder.inspection.maps import low_rank_share as low_rank_share
 from wordorder.inspection.maps import position_correlation as position_correlation
 from wordorder.inspection.maps import score_maps as score_maps
 from wordorder.inspection.maps import toeplitz_share as toeplitz_share

@@ -16,7 +16,6 @@ from wordorder.inspection.maps import (
     distance_profile,
     first_module,
     layers_note,
-    low_rank_share,
     name_of,
     score_maps,
     toeplitz_share,
@@ -36,13 +35,11 @@ class MapFindings:
         map: the numbers, and whether [CLS] was left out of all that follows.
         profile: mean and spread by distance.
         toeplitz: the share that depends on distance alone.
-        low_rank_H: per head the share that as many channels as a head has could hold; see `low_rank_share`.
     """
 
     map: ScoreMap
     profile: DistanceProfile
     toeplitz: ToeplitzShare
-    low_rank_H: Tensor
 
     @property
     def by_distance_alone(self) -> bool:
@@ -93,7 +90,6 @@ def inspect_model(model: nn.Module, length: int) -> Inspection:
     check_range(length)
     layer = encoder.layers[0]
     assert isinstance(layer, EncoderLayer)
-    head_dim = layer.attention.head_dim
     maps = score_maps(model, length)
     broken = [name for name, own in maps.items() if not own.counted_HNN.isfinite().all()]
     if broken:
@@ -104,8 +100,8 @@ def inspect_model(model: nn.Module, length: int) -> Inspection:
     for name, own in maps.items():
         values, skip = own.values_HNN, own.skip_first
         profile, share = distance_profile(values, skip_first=skip), toeplitz_share(values, skip_first=skip)
-        found[name] = MapFindings(own, profile, share, low_rank_share(values, head_dim, skip_first=skip))
-    return Inspection(length, head_dim, found, (*layers_note(model), *_notes(found, encoder)))
+        found[name] = MapFindings(own, profile, share)
+    return Inspection(length, layer.attention.head_dim, found, (*layers_note(model), *_notes(found, encoder)))
 
 
 def check_range(length: int) -> None:
@@ -147,7 +143,6 @@ def numbers(inspection: Inspection) -> dict[str, Any]:
                 "toeplitz_share_by_head": floats(found.toeplitz.share_H),
                 "plain_toeplitz_share_by_head": floats(found.toeplitz.plain_share_H),
                 "rms_by_head": floats(found.toeplitz.rms_H),
-                "low_rank_share_by_head": floats(found.low_rank_H),
                 "profile": {
                     "distance": floats(found.profile.distances_W),
                     "count": floats(found.profile.count_W),

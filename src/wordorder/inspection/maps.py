@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -247,34 +247,6 @@ def toeplitz_share(values: Tensor, *, skip_first: bool = False) -> ToeplitzShare
         share=float(part_H.sum() / energy_H.sum()),
         chance=2 / counted if counted > 1 else math.nan,
     )
-
-
-def low_rank_share(values: Tensor, rank: int, *, skip_first: bool = False) -> Tensor:
-    """Return the share of a map that a correlation of absolute positions with ``rank`` channels could hold.
-
-    It is the counterpart of `toeplitz_share`: the share of energy, rows centred, of the best approximation of that rank
-    (Eckart and Young 1936: the largest singular values). Proposition 1 of TUPE promises all of a relative term to 2N
-    channels; a head has far fewer.
-
-    Args:
-        values: (H, N, N) or (N, N), logits.
-        rank: channels of a head; positive.
-        skip_first: leave out row and column 0, where TUPE has the reset of [CLS].
-
-    Returns:
-        float64 (H,), 0 to 1; NaN for a map without energy.
-
-    Raises:
-        ValueError: rank is not positive, or values are not square matrices.
-    """
-    if rank <= 0:
-        raise ValueError(f"rank must be positive, got {rank}")
-    maps_HNN = ScoreMap(_maps_and_mask(values, skip_first)[0], skip_first).counted_HNN.double()
-    centred_HNN = maps_HNN - maps_HNN.mean(-1, keepdim=True)
-    singular_HX: Tensor = cast("Any", torch.linalg).svdvals(centred_HNN)  # torch leaves its type open
-    energy_HX = singular_HX.square()
-    energy_HX = energy_HX.masked_fill(energy_HX <= 1e-12 * maps_HNN.square().sum((-1, -2))[:, None], 0)
-    return energy_HX[:, :rank].sum(-1) / energy_HX.sum(-1)
 
 
 def _maps_and_mask(values: Tensor, skip_first: bool) -> tuple[Tensor, Tensor]:

@@ -41,10 +41,7 @@ def _share_columns(inspection: Inspection) -> list[tuple[str, ...]]:
         share_H, share, rms_H = found.toeplitz.share_H, found.toeplitz.share, found.toeplitz.rms_H
         overall = float(rms_H.square().mean().sqrt())
         columns.append((f"{name}: rms", *map(_number, floats(rms_H)), _number(overall)))
-        if found.by_distance_alone:  # its share is 1; what a head's channels could hold of it says more
-            held = map(_share, floats(found.low_rank_H))
-            columns.append((f"{name}: rank-{inspection.head_dim}", *held, MISSING))
-        else:
+        if not found.by_distance_alone:
             columns.append((f"{name}: Toeplitz", *map(_share, floats(share_H)), _share(share)))
             columns.append((f"{name}: rest", *map(_share, floats(1 - share_H)), _share(1 - share)))
     return columns
