@@ -48,7 +48,10 @@ BATCH, QUERIES, KEYS = 3, 5, 7
 CLOSE = 1e-9
 """Largest difference of two float64 outputs that count as equal, relative to the largest output."""
 
+DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+
 _UNDER_TEST = "encoding-under-test"
+_NOT_FINITE = "NaN or infinity; look at distance 0 and position 0 (a logarithm, a root, a division)"
 _SIZES_HINT = (
     "its constructor may take width, heads, head_dim, layers, max_positions, vocabulary, padding_idx and"
     " bidirectional, which the network gives it; every other argument is an option and needs a type and a default"
@@ -140,16 +143,16 @@ def _findings(subject: Subject) -> list[Finding]:
         refused = [kind.refused_in[subject.use] for kind in kinds if subject.use in kind.refused_in]
         if refused:
             return [Finding("refused", "definition", "; ".join(refused))]
-        found = [Finding("fault", "construction", text) for text in _construction(subject)]
-        if found:
-            return found
+        findings = [Finding("fault", "construction", text) for text in _construction(subject)]
+        if findings:
+            return findings
         for name, check in CHECKS.items():
             if subject.use == "decoder" or name == "terms" or (subject.use == "encoder" and name not in OF_DECODERS):
-                found += [Finding("fault", name, text) for text in _said(check, subject)]
-        if not found and subject.use != "cross-attention":
-            found.append(Finding("information", "word order", _word_order(subject)))
-            found += [Finding("information", "start values", text) for text in _start_values(subject)]
-    return found
+                findings += [Finding("fault", name, text) for text in _said(check, subject)]
+        if not findings and subject.use != "cross-attention":
+            findings.append(Finding("information", "word order", _word_order(subject)))
+            findings += [Finding("information", "start values", text) for text in _start_values(subject)]
+    return findings
 
 
 def _said(check: Check, subject: Subject) -> list[str]:
@@ -182,12 +185,11 @@ def _construction(subject: Subject) -> Iterator[str]:
     for module in (built,) if built.replacement is None else (built, built.replacement):
         for name, parameter in module.named_parameters():
             if parameter.is_complex():
-                own = name.rpartition(".")[2]
-                yield f"parameter {own} is complex, which optimisers and NCCL refuse; hold its real and imaginary part"
+                yield f"parameter {name} is complex, which optimisers and NCCL refuse; hold real and imaginary part"
         for name, _ in module.named_buffers():
             yield (
-                f"it holds a buffer, {name.rpartition('.')[2]}; Hugging Face leaves buffers that are not saved"
-                " uninitialised after loading, so compute it in forward, or make it a parameter"
+                f"it holds a buffer, {name.rpartition('.')[2]}, which is not initialised where a saved model is loaded;"
+                " compute it in forward, or make it a parameter"
             )
 
 
@@ -198,7 +200,7 @@ def _terms(subject: Subject) -> Iterator[str]:
     if isinstance(built.replacement, ReplacesEmbedding):
         parts["embedding"] = built.replacement
     for name, part in parts.items():
-        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        for dtype in DTYPES:
             for fault in _term_faults(part.to(dtype), dtype):
                 yield fault if len(parts) == 1 else f"{name}: {fault}"
 
@@ -207,11 +209,13 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
     query, key, shape = Contiguous(QUERIES, 2), Contiguous(KEYS), (BATCH, QUERIES, SIZES["width"])
     if isinstance(part, OnEmbeddings):
         x_BTC = torch.randn(shape, dtype=dtype)
-        for where in (Contiguous(QUERIES), _packed()):
-            yield from _like(part(x_BTC, where), shape, dtype, f"embeddings at {type(where).__name__} positions")
+        for positions in (Contiguous(QUERIES), _packed()):
+            yield from _like(
+                part(x_BTC, positions), shape, dtype, f"embeddings at {type(positions).__name__} positions"
+            )
     elif isinstance(part, ReplacesEmbedding):
-        given = torch.randint(SIZES["vocabulary"], (BATCH, QUERIES))
-        yield from _like(part(given, Contiguous(QUERIES)), shape, dtype, "embeddings")
+        tokens = torch.randint(SIZES["vocabulary"], (BATCH, QUERIES))
+        yield from _like(part(tokens, Contiguous(QUERIES)), shape, dtype, "embeddings")
     elif isinstance(part, OnQueriesAndKeys):
         moves = part.prepare(query, key, dtype=dtype, device=torch.device("cpu"))
         if len(moves) != 2 or not all(isinstance(move, Move) for move in moves):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -221,7 +225,8 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
             x_BHTD = torch.randn(BATCH, HEADS, tokens, HEAD_DIM, dtype=dtype)
             yield from _like(move.apply(x_BHTD), x_BHTD.shape, dtype, "queries or keys")
     elif isinstance(part, OnScores):
-        yield from _bias_faults(part, dtype)
+        for pair in ((query, key), (_packed(), _packed()), (Contiguous(1), Contiguous(1))):
+            yield from _bias_faults(part, *pair, dtype)
     elif isinstance(part, OnScoresByContent):
         term = part.prepare(query, key, device=torch.device("cpu"))
         if not isinstance(term, ContentScores):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -233,44 +238,29 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
         yield from _like(scores, (BATCH, HEADS, QUERIES, KEYS), None, "scores")
 
 
-def _bias_faults(part: OnScores, dtype: torch.dtype) -> Iterator[str]:
-    pairs: tuple[tuple[Positions, Positions], ...] = (
-        (Contiguous(QUERIES, 2), Contiguous(KEYS)),
-        (_packed(), _packed()),
-        (Contiguous(1), Contiguous(1)),
-    )
-    for query, key in pairs:
-        kind = f"{type(query).__name__} positions"
-        bias = part(query, key, torch.device("cpu"), dtype)
-        if not isinstance(bias, Bias):  # pyright: ignore[reportUnnecessaryIsInstance]
-            yield f"forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), got {type(bias).__name__}"
-            return
-        dense = bias.dense()
-        if dense.dim() != 4 or dense.shape[1] not in (1, HEADS) or dense.shape[2:] != (query.length, key.length):
-            yield (
-                f"at {kind} the bias is {tuple(dense.shape)}, and must be (B or 1, H or 1, T, S) = (1, {HEADS},"
-                f" {query.length}, {key.length})"
-            )
-        elif torch.promote_types(dense.dtype, dtype) != dense.dtype:
-            yield f"in a network of {dtype} the bias is {dense.dtype}; compute it in at least that, or in float32"
-        elif dense.isnan().any() or (dense == torch.inf).any() or not (bias.may_hide or dense.isfinite().all()):
-            yield (
-                f"at {kind} the bias holds NaN or infinity; look at distance 0 and position 0 (a logarithm, a root, a"
-                " division), and at padding, which stands at negative positions"
-            )
+def _bias_faults(part: OnScores, query: Positions, key: Positions, dtype: torch.dtype) -> Iterator[str]:
+    bias = part(query, key, torch.device("cpu"), dtype)
+    if not isinstance(bias, Bias):  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), got {type(bias).__name__}"
+        return
+    dense, kind = bias.dense(), f"{type(query).__name__} positions"
+    if dense.dim() != 4 or dense.shape[1] not in (1, HEADS) or dense.shape[2:] != (query.length, key.length):
+        expected = (1, HEADS, query.length, key.length)
+        yield f"at {kind} the bias is {tuple(dense.shape)}, and must be (B or 1, H or 1, T, S) = {expected}"
+    elif torch.promote_types(dense.dtype, dtype) != dense.dtype:
+        yield f"in a network of {dtype} the bias is {dense.dtype}; compute it in at least that, or in float32"
+    elif dense.isnan().any() or (dense == torch.inf).any() or not (bias.may_hide or dense.isfinite().all()):
+        yield f"at {kind} the bias holds {_NOT_FINITE}; padding stands at negative positions"
 
 
-def _like(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None, what: str) -> Iterator[str]:
+def _like(output: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None, what: str) -> Iterator[str]:
     """Yield the faults of a tensor of known shape and dtype; a dtype of None stands for any of floating point."""
-    if found.shape != shape:
-        yield f"{what} are {tuple(found.shape)}, and must be {tuple(shape)}; return x in the shape that it came in"
-    elif (dtype is not None and found.dtype != dtype) or not found.is_floating_point():
-        yield f"{what} come back as {found.dtype} where they were {dtype}; end with .type_as(x)"
-    elif not found.isfinite().all():
-        yield (
-            f"{what} hold NaN or infinity; look at distance 0 and position 0 (a logarithm, a root, a division), and"
-            " compute in at least float32, as large positions do not fit 16 bits"
-        )
+    if output.shape != shape:
+        yield f"{what} are {tuple(output.shape)}, and must be {tuple(shape)}; return x in the shape that it came in"
+    elif (dtype is not None and output.dtype != dtype) or not output.is_floating_point():
+        yield f"{what} come back as {output.dtype} where they were {dtype}; end with .type_as(x)"
+    elif not output.isfinite().all():
+        yield f"{what} hold {_NOT_FINITE}; large positions do not fit 16 bits, so compute in at least float32"
 
 
 def _packed() -> Packed:
@@ -280,7 +270,7 @@ def _packed() -> Packed:
 
 
 def _shapes(subject: Subject) -> Iterator[str]:
-    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+    for dtype in DTYPES:
         network = subject.network(dtype)
         for length in (1, 2, 9):
             hidden, shape = network(_ids(3, length)).hidden, (3, length, SIZES["width"])
@@ -306,8 +296,7 @@ def _gradients(subject: Subject) -> Iterator[str]:
     watched |= {f"embedding.{name}": p for name, p in network.embedding.named_parameters()}
     upstream = torch.randn(2, 9, SIZES["width"], dtype=torch.float64)
     loss = (network(ids).hidden * upstream).sum()
-    found = torch.autograd.grad(loss, list(watched.values()), allow_unused=True)
-    gradients = cast("Sequence[Tensor | None]", found)  # as allow_unused has it
+    gradients = torch.autograd.grad(loss, list(watched.values()), allow_unused=True, materialize_grads=True)
     for (name, parameter), gradient in zip(watched.items(), gradients, strict=True):
         direction, slopes = torch.randn_like(parameter), list[float]()
         with torch.no_grad():
@@ -316,8 +305,7 @@ def _gradients(subject: Subject) -> Iterator[str]:
                 parameter.copy_(start + sign * step * direction)
                 slopes.append((network(ids).hidden * upstream).sum().item())
             parameter.copy_(start)
-        numeric = (slopes[0] - slopes[1]) / (2 * step)
-        exact = 0.0 if gradient is None else (gradient * direction).sum().item()
+        numeric, exact = (slopes[0] - slopes[1]) / (2 * step), (gradient * direction).sum().item()
         if not abs(exact - numeric) <= 1e-4 * max(1.0, abs(numeric)):  # so that NaN is a fault
             yield (
                 f"the gradient of {name} is {exact:.6g} along a direction in which the output changes by"
@@ -327,7 +315,7 @@ def _gradients(subject: Subject) -> Iterator[str]:
 
 def _padding(subject: Subject) -> Iterator[str]:
     network, texts = subject.network(), [_ids(1, length)[0] for length in (9, 4, 1)]
-    alone = torch.cat([network(text[None]).hidden[0] for text in texts])
+    alone = _each_alone(network, texts)
     for side in ("right", "left"):
         ids = torch.zeros(3, 9, dtype=torch.long)
         valid = torch.zeros(3, 9, dtype=torch.bool)
@@ -335,26 +323,24 @@ def _padding(subject: Subject) -> Iterator[str]:
             where = slice(0, len(text)) if side == "right" else slice(9 - len(text), 9)
             ids[row, where], valid[row, where] = text, True
         positions = Contiguous(9) if side == "right" else Contiguous(9, -valid.int().argmax(1))
-        difference = _difference(network(ids, positions, key_padding_mask=~valid).hidden[valid], alone)
-        if not difference <= CLOSE:
-            yield (
-                f"a text padded on the {side} is read otherwise than alone (by {difference:.1e} of the largest output);"
-                " take positions from the positions that are given, which differ by example, and nothing from other"
-                " tokens or from the length"
-            )
+        yield from _same(
+            network(ids, positions, key_padding_mask=~valid).hidden[valid],
+            alone,
+            f"a text padded on the {side} is read otherwise than alone; take positions from those that are given, which"
+            " differ by example, and nothing from other tokens or from the length",
+        )
 
 
 def _packing(subject: Subject) -> Iterator[str]:
     network, texts = subject.network(), [_ids(1, length)[0] for length in (5, 1, 7)]
     position = torch.cat([torch.arange(len(text)) for text in texts])[None]
     sequence = torch.cat([torch.full((len(text),), index) for index, text in enumerate(texts)])[None]
-    packed = network(torch.cat(texts)[None], Packed(position, sequence)).hidden[0]
-    difference = _difference(packed, torch.cat([network(text[None]).hidden[0] for text in texts]))
-    if not difference <= CLOSE:
-        yield (
-            f"texts packed into one row are read otherwise than alone (by {difference:.1e} of the largest output); take"
-            " positions from positions.index_BT(), which begin anew with every text, not from the place in the row"
-        )
+    yield from _same(
+        network(torch.cat(texts)[None], Packed(position, sequence)).hidden[0],
+        _each_alone(network, texts),
+        "texts packed into one row are read otherwise than alone; take positions from positions.index_BT(), which begin"
+        " anew with every text, not from the place in the row",
+    )
 
 
 def _causality(subject: Subject) -> Iterator[str]:
@@ -363,27 +349,25 @@ def _causality(subject: Subject) -> Iterator[str]:
     for place in (1, 4, 8):
         changed = ids.clone()
         changed[0, place] = (changed[0, place] + 1) % SIZES["vocabulary"]
-        difference = _difference(network(changed).hidden[:, :place], before[:, :place])
-        if not difference <= CLOSE:
-            yield (
-                f"a decoder's tokens see what comes after them: another token {place} changed the tokens before it (by"
-                f" {difference:.1e} of the largest output); compute what you add to a token from it and its position"
-                " alone (no roll, mean or norm over the tokens), and let the mask hide keys: never undo an -inf"
-            )
+        fault = (
+            f"a decoder's tokens see what comes after them: another token {place} changed those before it; compute what"
+            " you add to a token from it and its position alone (no roll, mean or norm over the tokens), and let the"
+            " mask hide keys: never undo an -inf"
+        )
+        if faults := [*_same(network(changed).hidden[:, :place], before[:, :place], fault)]:
+            yield faults[0]
             return
 
 
 def _cache(subject: Subject) -> Iterator[str]:
     network, ids, cache = subject.network(), _ids(2, 9), KeyValueCache()
     chunks = (ids[:, :4], ids[:, 4:5], ids[:, 5:6], ids[:, 6:])
-    parts = [network(chunk, cache=cache).hidden for chunk in chunks]
-    difference = _difference(torch.cat(parts, 1), network(ids).hidden)
-    if not difference <= CLOSE:
-        yield (
-            f"a text written token by token with a cache is read otherwise than at once (by {difference:.1e} of the"
-            " largest output); with a cache there are more keys than queries, so use the queries' and the keys' own"
-            " positions"
-        )
+    yield from _same(
+        torch.cat([network(chunk, cache=cache).hidden for chunk in chunks], 1),
+        network(ids).hidden,
+        "a text written token by token with a cache is read otherwise than at once; there are more keys than queries"
+        " then, so use the queries' and the keys' own positions",
+    )
 
 
 def _word_order(subject: Subject) -> str:
@@ -391,7 +375,7 @@ def _word_order(subject: Subject) -> str:
     # in a second layer a causal mask alone tells the order; the last token of a first layer sees a bag of words
     network, ids = subject.network(layers=1 if "," not in subject.name else 2), torch.arange(1, 10)[None]
     other = ids[:, [0, 1, 7, 3, 4, 5, 6, 2, 8]]
-    if _difference(network(other).hidden[:, 8], network(ids).hidden[:, 8]) > CLOSE:
+    if any(_same(network(other).hidden[:, 8], network(ids).hidden[:, 8], "visible")):
         return "word order is visible: others see that two tokens have changed places"
     besides = ", but for what the causal mask tells" if subject.use == "decoder" else ""
     return f"word order is not visible: that two tokens have changed places makes no difference to others{besides}"
@@ -419,10 +403,16 @@ def _ids(batch: int, length: int) -> Tensor:
     return torch.randint(1, SIZES["vocabulary"], (batch, length))
 
 
-def _difference(ours: Tensor, expected: Tensor) -> float:
-    """Return the largest difference relative to the largest expected entry; 1 where it is NaN or infinite."""
-    found = (ours - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
-    return found.item() if found.isfinite() else 1.0
+def _each_alone(network: Encoder | Decoder, texts: Sequence[Tensor]) -> Tensor:
+    """Return the states of the tokens of all texts, each of which is read by itself."""
+    return torch.cat([network(text[None]).hidden[0] for text in texts])
+
+
+def _same(output: Tensor, expected: Tensor, fault: str) -> Iterator[str]:
+    """Yield the fault where two outputs differ by more than `CLOSE` of the largest entry, or are not finite."""
+    difference = ((output - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
+    if not difference <= CLOSE:
+        yield f"{fault} (difference: {difference:.1e} of the largest output)"
 
 
 CHECKS: dict[str, Check] = {
