@@ -1,6 +1,5 @@
 """Check values that people write against the type hints of the options and fields that receive them."""
 
-import enum
 import types
 import typing
 from collections.abc import Mapping
@@ -10,8 +9,6 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 def describe(hint: object) -> str:
     """Name a type hint as a person who writes TOML would."""
     simple = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a table"}
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return "a string"
     if isinstance(hint, type) and hint in simple:
         return simple[hint]
     origin, arguments = get_origin(hint), get_args(hint)
@@ -47,8 +44,6 @@ def fits(hint: Any, value: object) -> bool:
         return items is not None and (not arguments or all(fits(arguments[0], item) for item in items))
     if origin is dict:
         return isinstance(value, dict)
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return isinstance(value, str)
     return isinstance(hint, type) and isinstance(value, hint)
 
 
@@ -64,9 +59,7 @@ def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Ma
 
 
 def choices(hint: object) -> tuple[str, ...]:
-    """Return the strings that an enumeration or a Literal within a type hint allows; empty when any string will do."""
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return tuple(str(member.value) for member in hint)
+    """Return the strings that a Literal within a type hint allows; empty when any string will do."""
     if get_origin(hint) is Literal:
         return tuple(choice for choice in get_args(hint) if isinstance(choice, str))
     if get_origin(hint) in (Annotated, typing.Union, types.UnionType):
