@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.cli.list import entries as catalogue
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.differences import grouped, in_parts, outcome_in_words, unit_of, with_spread
 from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
 from wordorder.comparison.statistics.significance import compare_arms
+from wordorder.comparison.statistics.summary import quality_of
 from wordorder.data.generated.catalog import GENERATED
 from wordorder.encodings import CATALOG, names_of, options_of
 from wordorder.tasks.catalog import forms_of

@@ -26,16 +26,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from wordorder.comparison.quality import METRICS, quality_of
 from wordorder.comparison.report.differences import MISSING, places_beside, significant
 from wordorder.comparison.report.table import markdown_rows
 from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics.curves import FINISHED_UNKNOWN, LEAST_RELATIVE_FALL, finished, rate_at_edge
 from wordorder.comparison.statistics.seeds import BETTER, holm, sign_flip_p
 from wordorder.comparison.statistics.significance import between, compare_arms, ended_runs, waiting_runs
-from wordorder.comparison.statistics.summary import baseline_of, by_run, scale_of
+from wordorder.comparison.statistics.summary import METRICS, baseline_of, by_run, quality_of, scale_of
 from wordorder.tasks import Metric
-from wordorder.tasks.metrics import PERPLEXITY, perplexity_of
+from wordorder.tasks.task import PERPLEXITY, perplexity_of
 
 Floats = npt.NDArray[np.float64]
 Runs = Sequence[Floats]

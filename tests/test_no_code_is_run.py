@@ -55,7 +55,7 @@ ALLOWED = {
     "data/__init__.py: import_module": "lazy exports: the names are a literal table",
     "cli/main.py: import_module": "looks whether typer and rich are installed",
     "tasks/catalog.py: import_module": "a task's file, by its name in a literal table",
-    "training/runs/environment.py: subprocess.run": "asks git for the commit of this package",
+    "training/runs/fit.py: subprocess.run": "asks git for the commit of this package",
 }
 """File and call -> why it runs nothing that a file says."""
 

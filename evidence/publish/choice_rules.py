@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.view import probe_panels
 from wordorder.comparison.results_file import Results
 from wordorder.comparison.statistics.seeds import BETTER, FEWEST_SEEDS, compare_seeds
 from wordorder.comparison.statistics.significance import between, compare_arms
-from wordorder.comparison.statistics.summary import baseline_of
+from wordorder.comparison.statistics.summary import baseline_of, quality_of
 
 LEVEL = 0.05
 """Level of the tests, after the correction for all pairs."""

@@ -24,10 +24,9 @@ from choice_rules import (
 )
 from publish_demo import RESULTS, ROOT, SPEED, put
 
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.differences import significant
 from wordorder.comparison.results_file import Results, read_results
-from wordorder.comparison.statistics.summary import repeats
+from wordorder.comparison.statistics.summary import quality_of, repeats
 from wordorder.encodings import CATALOG
 
 PAGE = ROOT / "docs" / "choose.md"

@@ -26,7 +26,6 @@ from choice_rules import growth, lengths
 from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.differences import with_spread
 from wordorder.comparison.report.figures import write_figures
 from wordorder.comparison.report.table import columns, escaped
@@ -34,7 +33,7 @@ from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Results, Summary, parse_results, read_results
 from wordorder.comparison.statistics.curves import FINISHED_UNKNOWN, finished, steps_to_loss
-from wordorder.comparison.statistics.summary import repeats
+from wordorder.comparison.statistics.summary import quality_of, repeats
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "evidence" / "results"

@@ -15,10 +15,10 @@ from choice_rules import lengths, refusing
 from publish_choice import time_of
 from publish_demo import RESULTS, ROOT, put, score_with_marks
 
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.differences import significant
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Results, read_results
+from wordorder.comparison.statistics.summary import quality_of
 
 README = ROOT / "README.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -11,7 +11,7 @@ from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import markdown_table
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.results_file import parse_results, read_results
-from wordorder.tasks.metrics import LARGEST_LOSS
+from wordorder.tasks.task import LARGEST_LOSS
 
 DEMO = Path(__file__).parents[2] / "evidence" / "results" / "demo.json"
 

@@ -7,13 +7,19 @@ from comparison_example import compared, example_results, read, summarised
 from test_claims import example, kept_of
 from test_significance import results_of
 
-from wordorder.comparison.quality import METRICS, metric_of, quality_of
 from wordorder.comparison.report.differences import significant, with_spread
 from wordorder.comparison.report.table import caption
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Aggregate
 from wordorder.comparison.statistics.significance import compare_arms
-from wordorder.comparison.statistics.summary import mean_and_spread, median_and_range, summarise
+from wordorder.comparison.statistics.summary import (
+    METRICS,
+    mean_and_spread,
+    median_and_range,
+    metric_of,
+    quality_of,
+    summarise,
+)
 
 
 @pytest.mark.parametrize("values", [[3.0, 4.0], [1.5, 1.5, 2.5], [7.0, 1.0, 4.0, 9.0]])

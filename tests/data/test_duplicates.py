@@ -6,7 +6,7 @@ import random
 import pytest
 
 from wordorder.data import DataConfig, Document, TokenizerConfig, prepare
-from wordorder.data.description import describe
+from wordorder.data.preparation import describe
 from wordorder.data.quality.reading_log import LEAKS, ReadingLog
 from wordorder.data.quality.same_text import Duplicates, HeldOut, check_leakage, normalised
 from wordorder.errors import BadInput

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wordorder.data import DataConfig, Document, TokenizerConfig
-from wordorder.data.config import token_faults
+from wordorder.data.documents import token_faults
 from wordorder.data.split import split_documents
 from wordorder.errors import BadInput
 

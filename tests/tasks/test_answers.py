@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from wordorder.comparison.quality import beside, metric_of, quality_of
+from wordorder.comparison.statistics.summary import beside, metric_of, quality_of
 from wordorder.data import CollateLanes, DataConfig, TokenizerConfig, prepare
 from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.segments import in_a_row, join_answers

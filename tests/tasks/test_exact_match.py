@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from wordorder.comparison.quality import lower_is_better, metric_of, quality_of
 from wordorder.comparison.results_file import parse_results
+from wordorder.comparison.statistics.summary import lower_is_better, metric_of, quality_of
 from wordorder.errors import BadInput
 from wordorder.tasks.scores import TranslationTally
 from wordorder.training import read_recipe, run

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
-import wordorder.training.loop.log
+import wordorder.training.loop.loop
 from wordorder.encodings import encoding_parameters
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
@@ -441,7 +441,7 @@ def test_a_full_disk_elsewhere_is_a_failed_run(recipe_file, monkeypatch):
     def append(folder, line):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(wordorder.training.loop.log, "append_curve", append)
+    monkeypatch.setattr(wordorder.training.loop.loop, "append_curve", append)
     with pytest.raises(RunFailed, match="No space left on device"):
         go(recipe_file)
 

@@ -20,7 +20,7 @@ def data(
 
     Nothing is trained but the tokenizer. Texts are the same if their words are, whatever their case and punctuation.
     """
-    from wordorder.data.description import describe
+    from wordorder.data.preparation import describe
 
     resolved = read_named_recipe(recipe, overrides)
     description = describe(resolved.data, resolved.tokenizer, examples=examples)

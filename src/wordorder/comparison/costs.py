@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import fit_budget
 from wordorder.comparison.pipeline import Pipeline, cost_of_config
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.differences import listed
 from wordorder.comparison.report.table import lines
 from wordorder.comparison.results_file import ArmResult, Results, Summary
-from wordorder.comparison.statistics.summary import centre, middle
+from wordorder.comparison.statistics.summary import centre, middle, quality_of
 
 if TYPE_CHECKING:
     from wordorder.comparison.results_file import MatchedBudget

@@ -13,7 +13,6 @@ from wordorder.comparison.fairness.arms import Arm
 from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.measure import AXES, read_measured
-from wordorder.comparison.quality import metric_of
 from wordorder.comparison.runs import (
     Json,
     Metrics,
@@ -27,7 +26,7 @@ from wordorder.comparison.runs import (
 )
 from wordorder.comparison.statistics.curves import steps_to_loss
 from wordorder.comparison.statistics.significance import compare_arms
-from wordorder.comparison.statistics.summary import summarise
+from wordorder.comparison.statistics.summary import metric_of, summarise
 from wordorder.data.settings import SPLITS, TEST_ONCE
 from wordorder.durable import finite
 from wordorder.errors import RunFailed

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wordorder.comparison.fairness.arms import OWN_RATE, RATE
 from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.probes.measure import is_measured
-from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.curves import at_edge
-from wordorder.comparison.statistics.summary import median_and_range
+from wordorder.comparison.statistics.summary import lower_is_better, median_and_range
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import file_content, find_word_vectors, weights_content

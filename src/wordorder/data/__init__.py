@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wordorder.data.config import DataConfig
     from wordorder.data.corpora import Document
-    from wordorder.data.documents import read_documents
+    from wordorder.data.documents import DataConfig, read_documents
     from wordorder.data.examples.collate import CollateLanes
     from wordorder.data.examples.datasets import PreparedData
     from wordorder.data.examples.lanes import Lanes, RunningText
@@ -20,10 +19,9 @@ if TYPE_CHECKING:
     from wordorder.data.tokenizers.tokenizer import fixed_vocab_size, load_tokenizer
 
 _NAMES = {
-    "config": ("DataConfig",),
     "settings": ("TokenizerConfig", "TOKENIZER_KINDS", "PACKINGS"),
     "corpora": ("Document",),
-    "documents": ("read_documents",),
+    "documents": ("DataConfig", "read_documents"),
     "preparation": ("exact_vocab_size", "held_out_examples", "prepare"),
     "examples.datasets": ("PreparedData",),
     "examples.collate": ("CollateLanes",),

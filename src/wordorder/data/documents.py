@@ -1,11 +1,13 @@
-"""Read the documents of a recipe's `source`, with every fault of every file in one report."""
+"""Check `[data]` by its task, and read the documents of its `source`, with every fault of every file in one report."""
 
 import math
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from wordorder.data.config import DataConfig
+from pydantic import AfterValidator
+
 from wordorder.data.corpora.document import Document, Part, Row, is_unicode, text_fault
 from wordorder.data.corpora.lines import read_rows
 from wordorder.data.corpora.plain_text import cut_into_documents
@@ -19,11 +21,43 @@ from wordorder.data.corpora.read import (
     official_splits,
 )
 from wordorder.data.corpora.sentence_pairs import is_scan, keep_translations_together, read_line_pairs, read_scan
+from wordorder.data.generated.catalog import generated_faults
 from wordorder.data.quality.reading_log import ReadingLog
-from wordorder.data.settings import NONE
+from wordorder.data.settings import NONE, DataSettings, TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.limits import one_line
-from wordorder.tasks import TASKS
+from wordorder.section import unknown_choice
+from wordorder.tasks import TASKS, check_data
+
+
+def _known(task: str) -> str:
+    if task not in TASKS:
+        raise BadInput(unknown_choice("data.task", task, TASKS))
+    return task
+
+
+class DataConfig(DataSettings):
+    """The corpus, the task and the split, checked by the task too.
+
+    Raises:
+        BadInput: a value has the wrong type, is out of range, is not one of the known names, or is not for this task.
+    """
+
+    task: Annotated[str, AfterValidator(_known)]
+    """One of the names of `wordorder.tasks.TASKS`."""
+
+    def faults(self) -> list[str]:
+        """Return one line for each value that does not go with another, or with the task."""
+        return [*super().faults(), *generated_faults(self), *check_data(self)]
+
+
+def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
+    """Return the faults of the two sections together: only single labelled texts do without special tokens."""
+    if tokenizer.add_special_tokens or (TASKS[data.task].labels is not None and not data.pair_column):
+        return []
+    why = "[SEP] is what sets the two texts of a pair apart" if data.pair_column else f"task {data.task} needs them"
+    return [f"tokenizer.add_special_tokens must be true here: {why}; leave it out"]
+
 
 _MOST_FAULTS = 20
 _NO_LABEL = "has no label"

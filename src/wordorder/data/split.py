@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 
-from wordorder.data.config import DataConfig
 from wordorder.data.corpora.document import Document, same_text
+from wordorder.data.documents import DataConfig
 from wordorder.data.settings import BEST_ON_TEST, NONE, SPLITS
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS

@@ -10,7 +10,7 @@ from wordorder.errors import MissingExtra
 from wordorder.inspection.figures import Drawing
 from wordorder.inspection.findings import Inspection, floats
 from wordorder.inspection.language_model import LanguageModelInspection
-from wordorder.tasks.metrics import perplexity_of
+from wordorder.tasks.task import perplexity_of
 
 MISSING = "–"
 

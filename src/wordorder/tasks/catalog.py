@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, get_args
 from wordorder.data.generated.catalog import GENERATED
 from wordorder.data.generated.task import GeneratedTask
 from wordorder.data.settings import DataSettings
-from wordorder.tasks.metrics import PERPLEXITY, Metric
-from wordorder.tasks.task import Task, TaskOption
+from wordorder.tasks.task import PERPLEXITY, Metric, Task, TaskOption
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

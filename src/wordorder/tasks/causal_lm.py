@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.data.settings import LANES, DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.metrics import ACCURACY, ANSWERS, PERPLEXITY, Metric
-from wordorder.tasks.task import Corpus, Task
+from wordorder.tasks.task import ACCURACY, ANSWERS, PERPLEXITY, Corpus, Metric, Task
 
 if TYPE_CHECKING:
     import numpy as np

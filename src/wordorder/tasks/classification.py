@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.labelled import LabelledTask, is_number
-from wordorder.tasks.metrics import ACCURACY, Metric
-from wordorder.tasks.task import Corpus
+from wordorder.tasks.task import ACCURACY, Corpus, LabelledTask, Metric, is_number
 
 if TYPE_CHECKING:
     import torch

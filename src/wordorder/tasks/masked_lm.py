@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import LANES, PACKINGS
 from wordorder.errors import BadInput
-from wordorder.tasks.metrics import ACCURACY, PERPLEXITY
-from wordorder.tasks.task import Corpus, Task, TaskOption
+from wordorder.tasks.task import ACCURACY, PERPLEXITY, Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
     from wordorder.data.examples.datasets import PreparedData

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.labelled import LabelledTask, is_number
-from wordorder.tasks.metrics import Metric
-from wordorder.tasks.task import Corpus, TaskOption
+from wordorder.tasks.task import Corpus, LabelledTask, Metric, TaskOption, is_number
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from wordorder.errors import MissingExtra
-from wordorder.tasks.metrics import perplexity_of
+from wordorder.tasks.task import perplexity_of
 
 IGNORED = -100
 _ORDERS = 4  # BLEU counts n-grams of up to this many words, as is common

@@ -1,13 +1,13 @@
-"""The base of the tasks: what a task decides about data, model, scores and words."""
+"""The base of the tasks: what a task decides about data, model, scores and words; and the metrics of several."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from wordorder.data.cache import content_hash
 from wordorder.data.settings import DataSettings
-from wordorder.tasks.metrics import Metric
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +19,61 @@ if TYPE_CHECKING:
     from wordorder.data.examples.datasets import PreparedData
     from wordorder.data.examples.encode import EncodedDocuments
     from wordorder.tasks.scores import Tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A score of a trained model, such as the one by which a comparison ranks its arms."""
+
+    key: str
+    """Name among the scores that a `Tally` gives, in recipes and in results.json; that of transformers' GLUE examples
+    where they have one."""
+    name: str
+    """Name for readers."""
+    meaning: str
+    """Explanation of the number, for captions, with `{split}` for the split's name."""
+    higher_is_better: bool = False
+    digits: int = 4
+    """Significant digits shown if there is no spread that decides how many are meant."""
+    perfect: float | None = None
+    """Score of a perfect model: where several tasks are averaged, it becomes 1 and 0 stays 0, and a margin of 0.01 is
+    this share of it. None: it has none."""
+    lowest: float = 0.0
+    """Lowest score of a metric that has a perfect one: no interval goes beyond the two."""
+    of_translations: bool = False
+    """True if it is measured while training only with `predict_with_generate`."""
+
+
+LARGEST_LOSS = 700.0
+"""Loss in nats whose perplexity is the largest that is given; exp overflows above 709, and JSON has no
+infinity."""
+
+
+def perplexity_of(loss: float) -> float:
+    """Return exp of a loss in nats, of a larger one than `LARGEST_LOSS` that of this one."""
+    return math.exp(min(loss, LARGEST_LOSS))
+
+
+PERPLEXITY = Metric(
+    key="perplexity",
+    name="perplexity",
+    meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
+)
+ANSWERS = Metric(
+    key="exact_match",
+    name="exact match",
+    meaning="share of the {split} split's answers that are right from beginning to end (higher is better)",
+    higher_is_better=True,
+    perfect=1.0,
+)
+ACCURACY = Metric(
+    key="accuracy",
+    name="accuracy",
+    meaning="share of the {split} split's examples that get their right label (higher is better)",
+    higher_is_better=True,
+    perfect=1.0,
+)
+
 
 TaskOption = Literal[
     "mask_probability",
@@ -248,3 +303,51 @@ class Task(ABC):
             padding: what stands in the decoder's inputs where nothing is predicted.
         """
         return batch
+
+
+class LabelledTask(Task):
+    """A task whose documents have a label each."""
+
+    options: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces", "truncate", "pair_column"})
+    grouped_by_length = True
+
+    def prepare_labelled(
+        self,
+        corpus: Corpus,
+        value_of: Callable[[str], float],
+        dtype: "type[np.generic]",
+        label_names: tuple[str, ...] = (),
+    ) -> "PreparedData":
+        """Return pieces of texts with their labels: `value_of` a label's text, as numbers of a `dtype`."""
+        import numpy as np
+
+        from wordorder.data.examples.collate import Collate
+        from wordorder.data.examples.datasets import LabelledExamples
+        from wordorder.data.examples.segments import cut_in_pieces
+        from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators
+
+        examples: dict[str, LabelledExamples] = {}
+        for name, part in corpus.parts.items():
+            segments, owners = cut_in_pieces(
+                corpus.encoded[name],
+                corpus.encoded_pairs.get(name),
+                length=corpus.length,
+                max_pieces=corpus.data.max_pieces,
+                truncate=corpus.data.truncate,
+                separators=pair_separators(corpus.tokenizer),
+                add_special_tokens=adds_special_tokens(corpus.tokenizer),
+                unknown_id=None if corpus.tokenizer.unk_token_id is None else corpus.id_of("unk"),
+                **corpus.ends,
+            )
+            labels: Any = np.array([value_of(str(document.label)) for document in part], dtype)
+            examples[name] = LabelledExamples(segments, labels[owners], owners)
+        collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
+        return corpus.prepared(examples, collate, statistics=corpus.statistics(examples), label_names=label_names)
+
+
+def is_number(label: str) -> bool:
+    """Tell whether a label is a finite number."""
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False

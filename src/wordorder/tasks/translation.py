@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import NONE, DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.metrics import ACCURACY, PERPLEXITY, Metric
-from wordorder.tasks.task import Corpus, Task, TaskOption
+from wordorder.tasks.task import ACCURACY, PERPLEXITY, Corpus, Metric, Task, TaskOption
 
 if TYPE_CHECKING:
     import torch

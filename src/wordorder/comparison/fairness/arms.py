@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from wordorder.comparison.quality import metric_of
+from wordorder.comparison.statistics.summary import metric_of
 from wordorder.errors import BadInput
 from wordorder.training.recipe.pretrained import tokenizer_content
 from wordorder.training.recipe.toml_text import split_key

@@ -20,7 +20,7 @@ from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
 from wordorder.tasks import TASKS
-from wordorder.tasks.metrics import perplexity_of
+from wordorder.tasks.task import perplexity_of
 from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Aggregate, Claim, Comparison, Results
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, SEGMENT
 from wordorder.comparison.statistics.seeds import (
@@ -24,8 +23,8 @@ from wordorder.comparison.statistics.seeds import (
     WORSE,
 )
 from wordorder.comparison.statistics.significance import between
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, spread
-from wordorder.tasks.metrics import LARGEST_LOSS
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, quality_of, spread
+from wordorder.tasks.task import LARGEST_LOSS
 
 MISSING = "–"
 _WILD = 0.2

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.costs import COSTS, Cost, costs_known, front_of, points_of
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report import view
 from wordorder.comparison.report.differences import difference_title, in_short, references, unit_of
 from wordorder.comparison.report.table import columns, lines
 from wordorder.comparison.results_file import ProbeResult, Results
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, quality_of, spread
 from wordorder.inspection.figures import log_scale, new_figure
 
 __all__ = ["COSTS", "draw_costs", "write_figures"]

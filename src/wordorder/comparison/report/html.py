@@ -16,7 +16,6 @@ from itertools import count
 from pathlib import Path
 
 from wordorder.comparison.costs import costs_known, front_of, points_of
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report import differences, table
 from wordorder.comparison.report.differences import MISSING, grouped, significant, time_in_words
 from wordorder.comparison.report.figures import FOLDER, figure_files
@@ -24,7 +23,7 @@ from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of
 from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss, Table
 from wordorder.comparison.statistics.seeds import BETTER, IDENTICAL, WORSE
-from wordorder.comparison.statistics.summary import centre, repeats, spread
+from wordorder.comparison.statistics.summary import centre, quality_of, repeats, spread
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
 from wordorder.training.recipe.toml_text import to_toml

@@ -14,26 +14,25 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, quality_of
-from wordorder.comparison.report.differences import (
-    MISSING,
-    against,
-    grouped,
-    in_parts,
-    in_short,
-    significant,
-    steady,
-    time_in_words,
-    unit_of,
-    with_spread,
-)
-from wordorder.comparison.report.differences import meaning as meaning_of_differences
+from wordorder.comparison.report import differences
+from wordorder.comparison.report.differences import MISSING, grouped, significant, steady, time_in_words, with_spread
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
 from wordorder.comparison.runs import Rates
 from wordorder.comparison.statistics.curves import rate_at_edge
 from wordorder.comparison.statistics.seeds import BETTER, WORSE
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, middle, repeats
+from wordorder.comparison.statistics.summary import (
+    METRICS,
+    SEEDS_FOR_A_SPREAD,
+    baseline_of,
+    beside,
+    centre,
+    is_marked_optimistic,
+    loss_unit,
+    middle,
+    quality_of,
+    repeats,
+)
 from wordorder.streams import printable
 from wordorder.tasks import Metric
 from wordorder.training.recipe.pretrained import ARM
@@ -135,12 +134,12 @@ def _score(quality: Metric, title: str, statistic: str, *, key: str | None = Non
 
 def _outcome(results: Results) -> Column:
     baseline = str(baseline_of(results))
-    found, unit = against(results, baseline), unit_of(results)
+    found, unit = differences.against(results, baseline), differences.unit_of(results)
 
     def text(_: Summary, arm: ArmResult) -> str:
         if arm.name == baseline:
             return "baseline"
-        return in_short(found[arm.name], unit) if arm.name in found else MISSING
+        return differences.in_short(found[arm.name], unit) if arm.name in found else MISSING
 
     def value(_: Summary, arm: ArmResult) -> float | None:
         if arm.name == baseline:
@@ -193,7 +192,7 @@ def caption(results: Results) -> str:
         *([_folds(results)] if of == "fold" else []),
         f"All models see the same batches in the same order and start from {_start(recipe)}.",
     ]
-    parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
+    parts += [sentence for sentence in (differences.meaning(results), matched(results)) if sentence]
     workers = results.compare.workers
     if workers > 1:
         threads = recipe.training.get("threads") or 1
@@ -295,7 +294,7 @@ def render_table(results: Results, console: Console) -> None:
     A terminal that is too narrow for a number loses the last columns; in a pipe it is plain text. table.md has all
     columns, and how the differences were tested.
     """
-    judged, found = verdict(results), against(results, str(baseline_of(results)))
+    judged, found = verdict(results), differences.against(results, str(baseline_of(results)))
     shown = [column for column in columns(results) if column.key in SHOWN_FIRST]
     table = _terminal_table(results, shown, judged.best, console)
     if console.is_terminal:
@@ -317,7 +316,7 @@ def render_table(results: Results, console: Console) -> None:
 
 
 def _terminal_table(results: Results, shown: Sequence[Column], best: str | None, console: Console) -> Table:
-    found, unit = against(results, str(baseline_of(results))), unit_of(results)
+    found, unit = differences.against(results, str(baseline_of(results))), differences.unit_of(results)
     terminal = console.is_terminal
     table = Table(box=box.SIMPLE_HEAD if terminal else None, header_style="bold", pad_edge=False)
     longest = max(cell_len(printable(entry.arm)) for entry, _ in lines(results))
@@ -329,7 +328,7 @@ def _terminal_table(results: Results, shown: Sequence[Column], best: str | None,
         cells = {column.key: column.text(entry, arm) for column in shown}
         if entry.arm in found and OUTCOME in cells:  # the interval and p are in table.md and in the report
             marked = found[entry.arm].outcome in (BETTER, WORSE)
-            cells[OUTCOME] = in_parts(found[entry.arm], unit)[0] + ("*" if marked else " ")
+            cells[OUTCOME] = differences.in_parts(found[entry.arm], unit)[0] + ("*" if marked else " ")
         style = "bold" if entry.arm == best else ""
         table.add_row(escape(printable(entry.arm)), *(escape(printable(text)) for text in cells.values()), style=style)
     return table

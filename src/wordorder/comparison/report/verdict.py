@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wordorder.comparison.quality import is_marked_optimistic, quality_of
 from wordorder.comparison.report.differences import (
     Unit,
     in_parts,
@@ -40,7 +39,8 @@ from wordorder.comparison.statistics.significance import (
     tests_in_words,
     waiting_runs,
 )
-from wordorder.tasks.metrics import ACCURACY
+from wordorder.comparison.statistics.summary import is_marked_optimistic, quality_of
+from wordorder.tasks.task import ACCURACY
 
 UNEQUAL = 0.01
 """Relative difference of parameters from which on two models are called of unequal size."""

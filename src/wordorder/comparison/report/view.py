@@ -9,13 +9,12 @@ from itertools import product
 from statistics import fmean, median, stdev
 
 from wordorder.comparison.costs import costs_known, front_of, points_of
-from wordorder.comparison.quality import loss_unit, quality_of
 from wordorder.comparison.report import differences
 from wordorder.comparison.report.differences import with_spread
 from wordorder.comparison.report.table import columns
 from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, Results
-from wordorder.comparison.statistics.summary import mean_and_spread, spread
-from wordorder.tasks.metrics import LARGEST_LOSS
+from wordorder.comparison.statistics.summary import loss_unit, mean_and_spread, quality_of, spread
+from wordorder.tasks.task import LARGEST_LOSS
 
 
 def view_of(results: Results) -> dict[str, object]:

@@ -9,9 +9,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Look, Results, read_results
-from wordorder.comparison.statistics.summary import by_run, confidence_of, scale_of
+from wordorder.comparison.statistics.summary import by_run, confidence_of, quality_of, scale_of
 
 _ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth")
 

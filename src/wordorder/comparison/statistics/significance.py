@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from wordorder.comparison.quality import METRICS
 from wordorder.comparison.results_file import Claim, Comparison, Results, Row, Significance
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, Kept, on_texts
 from wordorder.comparison.statistics.seeds import (
@@ -26,7 +25,7 @@ from wordorder.comparison.statistics.seeds import (
     seeds_to_test,
     seeds_without_floor,
 )
-from wordorder.comparison.statistics.summary import Rows, Unit, baseline_of, by_run, repeats, scale_of
+from wordorder.comparison.statistics.summary import METRICS, Rows, Unit, baseline_of, by_run, repeats, scale_of
 from wordorder.tasks import TASKS
 
 LOST_RULE = (

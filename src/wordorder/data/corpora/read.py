@@ -9,9 +9,8 @@ from pathlib import Path
 from wordorder.data.corpora.document import Part
 from wordorder.data.corpora.lines import RowReader, read_json_lines
 from wordorder.data.corpora.named import read_hub, read_sotu, read_task
-from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.plain_text import read_text, read_wikitext
-from wordorder.data.corpora.tables import read_table
+from wordorder.data.corpora.tables import read_parquet, read_table
 from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import TASK, DataSettings
 from wordorder.errors import BadInput

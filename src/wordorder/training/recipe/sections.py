@@ -74,7 +74,7 @@ def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     """Check the sections that make one run; return the recipe's fields (None when there are faults) and the faults."""
     from wordorder.data import DataConfig, TokenizerConfig
-    from wordorder.data.config import token_faults
+    from wordorder.data.documents import token_faults
 
     training = tables.get("training", {})
     pretrained, faults = None, list[str]()

@@ -1,20 +1,28 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
+import importlib.metadata
+import os
+import platform
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from wordorder import __version__
 from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData, RunningText
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
-from wordorder.launch import is_main
+from wordorder.launch import is_main, process_count
 from wordorder.models import build_config, build_model, config_fields
 from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
@@ -25,8 +33,7 @@ from wordorder.training.loop.batches import FedBatches, WithRows, of_all_process
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
 from wordorder.training.loop.interruption import Interruption
-from wordorder.training.loop.log import Log
-from wordorder.training.loop.loop import Loop, StepLoss
+from wordorder.training.loop.loop import Log, Loop, StepLoss
 from wordorder.training.loop.meter import Meter, cpu_threads
 from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
 from wordorder.training.loop.saving import Saving
@@ -38,8 +45,15 @@ from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import running_trackers
 from wordorder.training.recipe.training_section import BEAMS
 from wordorder.training.runs import folder as files
-from wordorder.training.runs.environment import write_environment
-from wordorder.training.runs.folder import RunResult, curve_rows, read_result, rewrite_curve
+from wordorder.training.runs.folder import (
+    ENVIRONMENT,
+    Environment,
+    RunResult,
+    curve_rows,
+    read_checked,
+    read_result,
+    rewrite_curve,
+)
 from wordorder.training.runs.model_card import write_run_card
 from wordorder.training.runs.unit_scores import write_unit_scores
 
@@ -313,3 +327,57 @@ def _logged(log: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:
     """Return the scores of the validation data after a step; empty if they were not computed then."""
     rows = [row for row in log if row["step"] == step and "eval_loss" in row] or [{}]
     return {name.removeprefix("eval_"): value for name, value in rows[-1].items() if name.startswith("eval_")}
+
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
+
+
+def write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:
+    """Write versions, device, threads, command line, commit and seed of this start, beside those of earlier starts."""
+    path = folder / ENVIRONMENT
+    name = platform.processor() or platform.machine()
+    if device.type == "cuda":
+        name = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    environment: dict[str, Any] = {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.argv),
+        "seed": seed,
+        "python": platform.python_version(),
+        "packages": {"wordorder": __version__}
+        | {package: version for package in _PACKAGES if (version := _version(package)) is not None},
+        "platform": platform.platform(),
+        "device": f"{device.type}: {name}",
+        "processes": process_count(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "commit": _package_commit(),
+    }
+    if resumed and path.exists():
+        before = read_checked(path, Environment)
+        environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
+    write_json(path, environment)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _package_commit() -> str | None:
+    """Return the git commit of the package's own checkout, with `-modified` if files changed; None when installed."""
+    root = Path(__file__).resolve().parents[4]
+    if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
+        return None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+
+    try:
+        commit, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-modified" if changed else commit
