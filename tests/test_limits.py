@@ -1,15 +1,13 @@
-"""JSON, TOML and safetensors headers are read or refused in one line; names stay in their folder, globs end."""
+"""JSON and TOML are read or refused in one line; names stay in their folder, globs end."""
 
 import glob
 import os
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
-from safetensors.torch import save_file
 
 from wordorder.limits import (
     is_plain_name,
@@ -20,7 +18,6 @@ from wordorder.limits import (
     read_json,
     read_model,
     read_toml,
-    safetensors_header,
 )
 
 
@@ -106,30 +103,6 @@ def test_all_faults_of_a_file_are_one_error(tmp_path: Path):
         read_model(path, Kept)
     path.write_text('{"steps": 6, "scores": {"loss": 1}}')
     assert read_model(path, Kept).scores == {"loss": 1.0}
-
-
-def test_a_header_is_read_as_safetensors_writes_it(tmp_path: Path):
-    tensors = {
-        "a": torch.ones(2, 3),
-        "b": torch.ones(4, dtype=torch.bfloat16),
-        "c": torch.tensor(1),
-        "d": torch.ones(0, 5),
-    }
-    save_file(tensors, tmp_path / "t.safetensors", metadata={"format": "pt"})
-    found = safetensors_header(tmp_path / "t.safetensors")
-    assert {name: shape.shape for name, shape in found.items()} == {name: tuple(t.shape) for name, t in tensors.items()}
-    assert found["b"].kind == "BF16"
-
-
-def test_a_file_that_is_cut_short_or_damaged_is_one_line(tmp_path: Path):
-    path = tmp_path / "t.safetensors"
-    save_file({"a": torch.ones(2, 3)}, path)
-    whole = path.read_bytes()
-    for content in (b"", whole[:5], whole[:20], whole[:-4], b"\xff" * len(whole)):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"t\.safetensors is cut short or damaged: .+") as caught:
-            safetensors_header(path)
-        assert "\n" not in str(caught.value)
 
 
 def looped(folder: Path) -> Path:

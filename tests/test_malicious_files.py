@@ -315,7 +315,7 @@ def test_weights_that_are_cut_short_are_refused(folder: Path):
     content = path.read_bytes()
     for length in (0, 4, 100, len(content) - 1):
         path.write_bytes(content[:length])
-        with pytest.raises(BadInput, match=r"no weights can be read .* model\.safetensors is cut short or damaged"):
+        with pytest.raises(BadInput, match=r"no weights can be read from safetensors"):
             load_model(folder)
 
 

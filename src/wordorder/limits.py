@@ -10,7 +10,6 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -146,28 +145,6 @@ def path_below(folder: Path, name: str) -> Path:
     if not all(map(is_plain_name, parts)) or not path.parent.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"the name {name[:200]!r} leads out of its folder; remove or rename what has it")
     return path
-
-
-@dataclass(frozen=True, slots=True)
-class StoredShape:
-    """The type and shape of a tensor, as a safetensors header gives them."""
-
-    kind: str
-    shape: tuple[int, ...]
-
-
-def safetensors_header(path: Path) -> dict[str, StoredShape]:
-    """Read type and shape of the tensors of a safetensors file by name, from its header alone."""
-    import safetensors
-
-    library: Any = safetensors  # it has types in part
-    check_plain(path)
-    try:
-        with library.safe_open(path, "pt") as file:
-            stored = {name: file.get_slice(name) for name in file.keys()}
-            return {name: StoredShape(one.get_dtype(), tuple(one.get_shape())) for name, one in stored.items()}
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path.name} is cut short or damaged: {one_line(error)}") from None
 
 
 def one_line(error: object, most: int = 300) -> str:

@@ -103,13 +103,10 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 @contextmanager
 def progress_bar(title: str) -> Generator[Callable[[int, int], None]]:
-    """Show a bar on stderr from the first call of (done, total) on, if it is a terminal and rich is installed."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda done, total: None
-        return
+    """Show a bar on stderr from the first call of (done, total) on, if it is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     task = bar.add_task(title, total=None)
 

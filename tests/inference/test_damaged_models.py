@@ -90,12 +90,6 @@ def test_all_renamed_are_missing(encoder, tmp_path):
     refused(encoder, tmp_path, "weights are missing from the file: ", "model.")
 
 
-def test_whole_numbers_are_no_weights(encoder, tmp_path):
-    name = min(load_file(encoder / "model.safetensors"))
-    change(encoder, lambda weights: {**weights, name: weights[name].to(torch.int64)})
-    refused(encoder, tmp_path, f"weights are not of a floating-point type: {name}")
-
-
 def test_other_shapes_are_named(encoder, tmp_path):
     name = min(load_file(encoder / "model.safetensors"))
     change(encoder, lambda weights: {**weights, name: torch.zeros(3, 5)})
@@ -109,29 +103,22 @@ def test_weights_that_are_not_finite_are_named(encoder, tmp_path, value):
     refused(encoder, tmp_path, f"weights are not finite: {name}")
 
 
-@pytest.mark.parametrize(
-    ("harm", "reason"),
-    [
-        (lambda weight: weight.to(torch.int64), "is not of a floating-point type"),
-        (lambda weight: torch.full_like(weight, float("nan")), "is not finite"),
-    ],
-)
-def test_training_starts_from_no_such_weights(encoder, harm, reason):
+def test_training_starts_from_no_weights_that_are_not_finite(encoder):
     name = next(name for name in load_file(encoder / "model.safetensors") if name.startswith("model."))
-    change(encoder, lambda weights: {**weights, name: harm(weights[name])})
+    change(encoder, lambda weights: {**weights, name: torch.full_like(weights[name], float("nan"))})
     fields = json.loads((encoder / "config.json").read_text())
     names = ("vocab_size", "pad_token_id", "hidden_size", "num_hidden_layers", "num_attention_heads", "encoding")
     config = build_config("encoder", max_position_embeddings=32, **{name: fields[name] for name in names})
     model = build_model(config, "classification", seed=0)
-    with pytest.raises(BadInput, match=rf"{name} {reason}"):
+    with pytest.raises(BadInput, match=rf"{name} is not finite"):
         load_body(model, encoder, with_head=False)
-    if "finite" in reason:  # a head that is new may have been anything
-        head = {n: torch.full_like(w, float("nan")) for n, w in load_file(encoder / "model.safetensors").items()}
-        change(
-            encoder,
-            lambda weights: {n: head[n] if n.startswith("head") else w.nan_to_num() for n, w in weights.items()},
-        )
-        load_body(model, encoder, with_head=False)
+    # a head that is new may have been anything
+    head = {n: torch.full_like(w, float("nan")) for n, w in load_file(encoder / "model.safetensors").items()}
+    change(
+        encoder,
+        lambda weights: {n: head[n] if n.startswith("head") else w.nan_to_num() for n, w in weights.items()},
+    )
+    load_body(model, encoder, with_head=False)
 
 
 def rewrite_tokenizer(folder, how):

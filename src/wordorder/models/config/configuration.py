@@ -28,7 +28,6 @@ from wordorder.models.config.faults import (
     MOST_LAYERS,
     missing_encodings,
     not_tied,
-    own_sources,
     size_faults,
     stranger_faults,
     unknown_field,
@@ -140,7 +139,7 @@ class WordOrderConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
         # a saved model's entries on encodings outside the catalogue; set again from what is registered here
-        trained_with, source_faults = own_sources(kwargs.pop("own_encodings", None))
+        trained_with: dict[str, dict[str, str]] = kwargs.pop("own_encodings", None) or {}
         if missing := missing_encodings(trained_with):
             raise BadInput(missing)
         if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -149,7 +148,7 @@ class WordOrderConfig(PreTrainedConfig):
         allowed = set(_FROM_TRANSFORMERS)
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
             allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
-        faults = source_faults + [unknown_field(key, known) for key in kwargs if key not in allowed]
+        faults = [unknown_field(key, known) for key in kwargs if key not in allowed]
         if self.memory != "none":
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from transformers import PreTrainedConfig
 
@@ -23,7 +23,7 @@ def size_faults(config: object, names: Iterable[str], most: int = MOST) -> list[
     for name in names:
         size = getattr(config, name, None)
         if size is not None and not 0 < size <= most:
-            found.append(f"{name} must be {'positive' if size <= 0 else f'at most {most:,}'}, got {printed(size)}")
+            found.append(f"{name} must be {'positive' if size <= 0 else f'at most {most:,}'}, got {size!r}")
     return found
 
 
@@ -32,9 +32,9 @@ def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -
     found: list[str] = []
     classes = given.get("num_labels")
     if classes is not None and (type(classes) is not int or classes <= 0):
-        found.append(f"num_labels must be positive, got {printed(classes)}")
+        found.append(f"num_labels must be positive, got {classes!r}")
     elif classes is not None and classes > MOST_CLASSES:
-        found.append(f"num_labels must be at most {MOST_CLASSES:,}, got {printed(classes)}")
+        found.append(f"num_labels must be at most {MOST_CLASSES:,}, got {classes!r}")
     if names is not None and not all(isinstance(key, int) or str(key).isdecimal() for key in names):
         found.append("id2label must have the numbers of the classes as keys")
     for name in (f"{private}{part}_implementation" for part in ("attn", "experts") for private in ("", "_")):
@@ -43,15 +43,9 @@ def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -
         if backend is not None and not plain:
             found.append(
                 f"{name} must be the name of a backend of this machine, such as 'sdpa' or 'eager': code of the Hub is"
-                f" not run; got {printed(backend)}"
+                f" not run; got {backend!r}"
             )
     return found
-
-
-def printed(value: object) -> str:
-    """Return a value from a file as short text."""
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
 def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
@@ -60,14 +54,6 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
         f"tie_word_embeddings=true: the output layer {output} cannot share the words' table {table} of encoding"
         f" {encoding!r}; set tie_word_embeddings=false, or amplitude='full' without as_real='pair'"
     )
-
-
-def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return what a saved model says of encodings outside the catalogue, or one line on what is no such table."""
-    tables = cast("dict[str, Any]", given or {}) if isinstance(given or {}, dict) else None
-    if tables is None or not all(isinstance(source, dict) for source in tables.values()):
-        return {}, [f"own_encodings must be a table of tables, got {printed(given)}"]
-    return tables, []
 
 
 def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:

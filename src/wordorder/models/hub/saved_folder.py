@@ -6,14 +6,14 @@ or a way of generating from the Hub and run it, and take another configuration o
 looked at. None of this happens here.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from transformers import AutoConfig, GenerationConfig
 
 from wordorder.errors import BadInput, WordOrderError
-from wordorder.limits import StoredShape, is_plain_name, one_line, read_json, safetensors_header
+from wordorder.limits import is_plain_name, one_line, read_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -58,17 +58,6 @@ def weight_files(folder: Path) -> list[Path]:
 def no_weights(folder: Path, reason: object) -> str:
     """Return a line on weights that cannot be read."""
     return f"{folder}: no weights can be read from safetensors, the only format taken: {one_line(reason)}"
-
-
-def stored_shapes(folder: Path) -> dict[str, StoredShape]:
-    """Return shapes and types of a model folder's weights, by name, from the headers alone."""
-    found: dict[str, StoredShape] = {}
-    for path in weight_files(folder):
-        try:
-            found |= safetensors_header(path)
-        except (OSError, ValueError) as error:
-            raise BadInput(no_weights(folder, error)) from None
-    return found
 
 
 def read_config(folder: Path) -> dict[str, object]:
@@ -138,7 +127,7 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
     """Load a model of a class, or by an Auto class, from safetensors only, and all of it.
 
     Raises:
-        BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite.
+        BadInput: as `check_model_of`; or weights are damaged or missing, have another shape, or are not finite.
     """
     config = check_model_of(kind, folder, config=config)
     try:
@@ -155,35 +144,21 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         raise
     except Exception as error:  # what transformers raises of a damaged file is of any type
         raise BadInput(no_weights(folder, (str(error).strip().splitlines() or [error])[0])) from error
-    own, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which names may have or lack
-    kinds = {name.removeprefix(prefix): shape.kind for name, shape in stored_shapes(folder).items()}
-    types = {name: kinds.get(name.removeprefix(prefix), "F32") for name in own}
     mismatched = report["mismatched_keys"]
     faults = {  # transformers would draw these at random, and chance would answer
         "weights are missing from the file": list(report["missing_keys"]),
         "weights have other sizes than config.json says": [k if isinstance(k, str) else k[0] for k in mismatched],
-        "weights are not of a floating-point type": wrong_types(own, types),
         "weights are not finite": not_finite(dict(model.named_parameters())),
     }
-    found = [f"{folder}: {fault}: {_listed(names)}" for fault, names in faults.items() if names]
-    if found:
-        raise BadInput(found)
+    if any(faults.values()):
+        listed = {fault: one_line(", ".join(sorted(names))) for fault, names in faults.items() if names}
+        raise BadInput(f"{folder}: {fault}: {names}" for fault, names in listed.items())
     return model
-
-
-def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
-    """Return the names of weights that are whole numbers in the file (see `StoredShape`), but not in the model."""
-    whole = [name for name, kind in kinds.items() if not kind.startswith(("F", "BF", "C"))]
-    return [name for name in whole if name in own and (own[name].is_floating_point() or own[name].is_complex())]
 
 
 def not_finite(weights: Mapping[str, Any]) -> list[str]:
     """Return the names of weights that are NaN or infinite somewhere."""
     return [name for name, weight in weights.items() if not bool(weight.isfinite().all())]
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join([*sorted(names)[:20], *([f"and {len(names) - 20} more"] if len(names) > 20 else [])])
 
 
 def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
@@ -213,16 +188,16 @@ _ROLES_OF_WRITERS = {"bos": ("bos", "cls", "sep", "eos"), "eos": ("eos", "sep")}
 
 
 def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
-    """Check all of a model's folder but the numbers in its weights, and return its configuration.
+    """Check all of a model's folder but what its weights hold, and return its configuration.
 
     Raises:
-        BadInput: the folder holds adapters; weights are missing, damaged or pickled; config.json is not one of this
+        BadInput: the folder holds adapters; weights are missing or pickled; config.json is not one of this
             package's; or generation_config.json cannot be read or asks for code.
     """
     adapters = adapter_faults(folder)
     if adapters:
         raise BadInput(adapters)
-    stored_shapes(folder)
+    weight_files(folder)
     if config is None:
         config = load_config(getattr(kind, "config_class", None) or AutoConfig, folder)
     _check_generation(folder)

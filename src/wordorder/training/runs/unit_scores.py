@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from wordorder.durable import write_files
 from wordorder.errors import RunFailed
-from wordorder.limits import one_line, safetensors_header
+from wordorder.limits import check_plain, one_line
 
 if TYPE_CHECKING:
     from wordorder.tasks.scores import UnitSums
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 UNIT_SCORES = "unit_scores.safetensors"
 """File with the scores of each unit of the reported split."""
 
-_KINDS = {"F32": "float", "U8": "whole", "U16": "whole", "I32": "whole", "I64": "whole"}
 _WHOLE = (np.uint8, np.uint16, np.int32, np.int64)
 
 Floats = npt.NDArray[np.float64]
@@ -99,30 +98,19 @@ def _read(path: Path) -> UnitScores:
     from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]  # bare dicts
 
     library: Any = safetensors  # it has types in part
-    header = safetensors_header(path)  # first: what it claims, it must hold
-    if unknown := sorted(header.keys() - {"losses", "counts", "right", "documents"}):
-        raise ValueError(f"it holds {unknown[0]!r}, which is no score of a unit")
-    for name in ("losses", "counts"):
-        if name not in header:
-            raise ValueError(f"it holds no {name!r}")
-    units = header["losses"].shape
-    for name, stored in header.items():
-        if len(stored.shape) != 1 or stored.shape != units:
-            raise ValueError(f"{name!r} has the shape {stored.shape}, 'losses' {units}")
-        if _KINDS.get(stored.kind) != ("float" if name == "losses" else "whole"):
-            raise ValueError(f"{name!r} has the type {stored.kind}")
+    check_plain(path)
     try:
         with library.safe_open(path, "numpy") as file:
             told: Mapping[str, str] = file.metadata() or {}
         tensors: Mapping[str, npt.NDArray[Any]] = load_file(path)
     except library.SafetensorError as error:
         raise ValueError(one_line(error)) from None
+    if not {"losses", "counts"} <= tensors.keys() or len({values.shape for values in tensors.values()}) != 1:
+        raise ValueError("it does not hold a loss and a count for each unit")
     whole = {name: values.astype(np.int64) for name, values in tensors.items() if name != "losses"}
     losses, counts, right = tensors["losses"].astype(np.float64), whole["counts"], whole.get("right")
     if not np.isfinite(losses).all():
         raise ValueError("a loss is not a number")
-    if any((values < 0).any() for values in whole.values()) or (right is not None and (right > counts).any()):
-        raise ValueError("a count is below zero, or more predictions are right than there are")
     documents = whole.get("documents", np.arange(len(losses), dtype=np.int64))
     return UnitScores(losses=losses, counts=counts, right=right, documents=documents, data=told.get("data", ""))
 
