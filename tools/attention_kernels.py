@@ -23,10 +23,9 @@ from tools.kernel_case import KernelCase
 from tools.kernels import Compiled, compile_case, prepare
 from wordorder.attention.choice import WIDEST_TRAINED
 from wordorder.attention.triton import launch
-from wordorder.attention.triton.bias import KernelBias, padded_rank
 from wordorder.attention.triton.configurations import CANDIDATES, TARGETS, Blocks, Kernel, Shape, table
 from wordorder.attention.triton.launch import Inputs, Launch, Upstream
-from wordorder.attention.triton.masks import KernelMask
+from wordorder.attention.triton.operands import KernelBias, KernelMask, padded_rank
 
 TABLE = Path(launch.__file__).with_name("configurations.json")
 TYPES = {

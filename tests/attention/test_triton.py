@@ -10,8 +10,7 @@ from torch.testing import assert_close
 
 from wordorder.attention import AttentionSizes, attention, plan_attention
 from wordorder.attention.choice import VARIABLE
-from wordorder.attention.triton.bias import kernel_bias, padded_rank
-from wordorder.attention.triton.masks import blocks_of_same_ids, kernel_mask, token_bounds
+from wordorder.attention.triton.operands import blocks_of_same_ids, kernel_bias, kernel_mask, padded_rank, token_bounds
 from wordorder.encodings import PositionTerms, build_encoding
 from wordorder.errors import BadInput
 from wordorder.memory import LookAheadMemory, SegmentRecurrence

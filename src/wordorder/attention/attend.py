@@ -7,7 +7,7 @@ from torch import Tensor
 
 from wordorder.attention import flex, reference, sdpa, tiles
 from wordorder.attention.plan import AttentionSizes, HybridPlan, Plan, check_plan, plan_attention
-from wordorder.attention.triton.bias import kernel_bias
+from wordorder.attention.triton.operands import kernel_bias
 from wordorder.encodings import (
     Composition,
     Encoding,

@@ -12,8 +12,7 @@ from torch import Tensor
 from wordorder.attention import flex, sdpa
 from wordorder.attention.choice import VARIABLE, Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import TileMask
-from wordorder.attention.triton.bias import KernelBias, kernel_bias
-from wordorder.attention.triton.masks import KernelMask, kernel_mask
+from wordorder.attention.triton.operands import KernelBias, KernelMask, kernel_bias, kernel_mask
 from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
 from wordorder.ops import DenseBias, LowRankBias, Packed, Visibility, check_bias_fits, check_positions_fit

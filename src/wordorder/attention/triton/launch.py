@@ -12,9 +12,8 @@ from torch import Tensor
 
 from wordorder.attention.choice import SPARE_RANK
 from wordorder.attention.triton import kernels
-from wordorder.attention.triton.bias import KernelBias, padded_channels, padded_rank
 from wordorder.attention.triton.configurations import Blocks, Shape
-from wordorder.attention.triton.masks import KernelMask, blocks_of_same_ids
+from wordorder.attention.triton.operands import KernelBias, KernelMask, blocks_of_same_ids, padded_channels, padded_rank
 
 LOG2_E = 1.4426950408889634
 

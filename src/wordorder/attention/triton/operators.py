@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.attention.triton import launch
-from wordorder.attention.triton.bias import KernelBias, padded_rank
 from wordorder.attention.triton.configurations import blocks, target_of
 from wordorder.attention.triton.launch import Inputs, Upstream
-from wordorder.attention.triton.masks import KernelMask
+from wordorder.attention.triton.operands import KernelBias, KernelMask, padded_rank
 
 
 def attend(
