@@ -9,7 +9,7 @@ from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
 from wordorder.comparison.report.verdict import verdict
-from wordorder.comparison.statistics.looks import with_look
+from wordorder.comparison.statistics.summary import with_look
 
 
 @pytest.fixture(autouse=True)

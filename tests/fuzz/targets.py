@@ -379,8 +379,8 @@ def results() -> dict[str, Any]:
 
     from wordorder.comparison.results_file import parse_results
     from wordorder.comparison.statistics.curves import steps_to_loss
-    from wordorder.comparison.statistics.looks import with_look
     from wordorder.comparison.statistics.significance import compare_arms
+    from wordorder.comparison.statistics.summary import with_look
 
     made = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=2)
     for row in made["rows"]:
@@ -397,7 +397,7 @@ def results() -> dict[str, Any]:
 
 def read_results(content: bytes, folder: Path) -> None:
     """Read the looks at a comparison that goes on; a file that somebody changed has none."""
-    from wordorder.comparison.statistics.looks import earlier_looks
+    from wordorder.comparison.statistics.summary import earlier_looks
 
     (folder / "results.json").write_bytes(content)
     for look in earlier_looks(folder / "results.json"):

@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from wordorder.errors import BadInput
-from wordorder.training.runs import lock
-from wordorder.training.runs.lock import locked
+from wordorder.training.runs import folder
+from wordorder.training.runs.folder import locked
 
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from wordorder.training.runs.lock import locked
+from wordorder.training.runs.folder import locked
 with locked(Path(sys.argv[1])):
     if not os.fork():
         time.sleep(60)  # as a worker that reads data does, when its parent is killed
@@ -68,7 +68,7 @@ def test_without_locks_on_the_file_system_a_line_says_so(tmp_path, monkeypatch, 
     def none(handle, kind):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(lock.fcntl, "lockf", none)
+    monkeypatch.setattr(folder.fcntl, "lockf", none)
     with locked(tmp_path):
         pass
     assert "has no locks (No locks available)" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def test_hidden_files_of_something_else_are_not_removed(recipe_file, tmp_path, n
 
 
 def test_a_second_start_while_a_run_is_trained_is_refused(recipe_file, tmp_path):
-    hold = "import sys; from pathlib import Path; from wordorder.training.runs.lock import locked\n"
+    hold = "import sys; from pathlib import Path; from wordorder.training.runs.folder import locked\n"
     hold += "with locked(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", hold, tmp_path / "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE

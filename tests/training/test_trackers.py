@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
-from wordorder.training.recipe.trackers import running_trackers, tracker_faults, tracker_names
+from wordorder.training.recipe.arguments import running_trackers, tracker_faults, tracker_names
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_TWICE = """

@@ -47,7 +47,7 @@ from wordorder.comparison.runs import (
     trial_scores,
     trials_of,
 )
-from wordorder.comparison.statistics.looks import earlier_looks, with_look
+from wordorder.comparison.statistics.summary import earlier_looks, with_look
 from wordorder.data.settings import BEST_ON_TEST
 from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed
@@ -55,8 +55,7 @@ from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS, Signalled, handling
-from wordorder.training.runs.folder import IDENTITY, read_curve, read_metrics
-from wordorder.training.runs.lock import locked
+from wordorder.training.runs.folder import IDENTITY, locked, read_curve, read_metrics
 from wordorder.training.runs.run import examples_in, few_examples
 
 if TYPE_CHECKING:

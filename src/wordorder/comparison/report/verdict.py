@@ -20,7 +20,6 @@ from wordorder.comparison.report.differences import (
 from wordorder.comparison.results_file import Comparison, Results, Summary
 from wordorder.comparison.statistics import summary
 from wordorder.comparison.statistics.curves import HARDLY_BEGUN, STILL_IMPROVING, finished
-from wordorder.comparison.statistics.looks import looks_in_words
 from wordorder.comparison.statistics.seeds import (
     BETTER,
     IDENTICAL,
@@ -39,7 +38,7 @@ from wordorder.comparison.statistics.significance import (
     tests_in_words,
     waiting_runs,
 )
-from wordorder.comparison.statistics.summary import is_marked_optimistic, quality_of
+from wordorder.comparison.statistics.summary import is_marked_optimistic, looks_in_words, quality_of
 from wordorder.tasks.task import ACCURACY
 
 UNEQUAL = 0.01

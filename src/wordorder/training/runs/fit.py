@@ -39,10 +39,9 @@ from wordorder.training.loop.progress import Progress, choose_progress, quiet_li
 from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.training import Training
 from wordorder.training.loop.training import prepare as prepare_model
-from wordorder.training.recipe.arguments import build_arguments
+from wordorder.training.recipe.arguments import build_arguments, running_trackers
 from wordorder.training.recipe.pretrained import find_word_vectors, weights_content
 from wordorder.training.recipe.recipe import Recipe
-from wordorder.training.recipe.trackers import running_trackers
 from wordorder.training.recipe.training_section import BEAMS
 from wordorder.training.runs import folder as files
 from wordorder.training.runs.folder import (

@@ -1,17 +1,29 @@
-"""The files of a run folder, the learning curve among them, and the result that a finished run holds."""
+"""The files of a run folder, its lock and the learning curve among them, and the result that a finished run holds."""
 
+import errno
 import json
-from collections.abc import Iterable, Mapping
+import os
+import socket
+import sys
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from wordorder.durable import write_text
-from wordorder.errors import RunFailed
+from wordorder.durable import make_folder, write_text
+from wordorder.errors import BadInput, RunFailed
 from wordorder.limits import as_model, one_line, parse_json, read_bytes, read_json
+from wordorder.streams import printable
 from wordorder.tasks import metric_names
+
+try:
+    import fcntl
+except ImportError:  # Windows has none
+    fcntl = None
 
 RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
 PRETRAINED = "pretrained.json"
@@ -149,3 +161,59 @@ def read_curve(run_folder: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it, and there is no curve") from None
     return found
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Hold a folder for this process; one that was made for it and stays empty is removed at the end.
+
+    The lock is POSIX's record lock, which belongs to the process alone: the system frees it at once when the process is
+    killed, also where forked workers of it live on.
+
+    Raises:
+        BadInput: another process holds the folder.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    path = folder / LOCK
+    handle = _lock(path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # while it is held; the folder may have been moved, and another be in its place
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                path.unlink()
+        os.close(handle)
+        for made in missing:
+            with suppress(OSError):  # it is not empty
+                made.rmdir()
+
+
+def _lock(path: Path) -> int:
+    """Return the handle of a lock file that this process holds."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            if fcntl is not None:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                holder = os.read(handle, 300).decode(errors="replace").strip() or "another process"
+                os.close(handle)
+                raise BadInput(
+                    f"training.output_dir: {str(path.parent)!r} is being written by {holder}; wait for its end, stop "
+                    "it, or name another folder by --output-dir FOLDER"
+                ) from None
+            unlocked = f"{path.parent}: its file system has no locks ({error.strerror}); start nothing else in it"
+            print(printable(unlocked), file=sys.stderr)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                break
+        os.close(handle)  # who held it has removed it since
+    os.ftruncate(handle, 0)
+    since = datetime.now().astimezone().isoformat(" ", "seconds")
+    os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {since}\n".encode())
+    return handle

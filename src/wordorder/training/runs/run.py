@@ -28,8 +28,7 @@ from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
 from wordorder.training.runs import folder as files
-from wordorder.training.runs.folder import Data, Environment, RunResult, read_result
-from wordorder.training.runs.lock import locked
+from wordorder.training.runs.folder import Data, Environment, RunResult, locked, read_result
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
