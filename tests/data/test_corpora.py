@@ -16,7 +16,7 @@ from wordorder.data import DataConfig, read_documents
 from wordorder.data.corpora.plain_text import cut_into_documents
 from wordorder.data.corpora.read import find_files
 from wordorder.data.documents import read_and_count
-from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
+from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.training.recipe.sections import find_source
 

@@ -7,8 +7,8 @@ import pytest
 
 from wordorder.data import DataConfig, Document, TokenizerConfig, prepare
 from wordorder.data.preparation import describe
-from wordorder.data.quality.reading_log import LEAKS, ReadingLog
-from wordorder.data.quality.same_text import Duplicates, HeldOut, check_leakage, normalised
+from wordorder.data.reading_log import LEAKS, ReadingLog
+from wordorder.data.same_text import Duplicates, HeldOut, check_leakage, normalised
 from wordorder.errors import BadInput
 
 

@@ -34,7 +34,7 @@ def data(
 def print_description(description: dict[str, Any]) -> None:
     """Print the tables, examples of texts in two splits, and sentences on what was left out or passed over."""
     from wordorder.data.preparation import MOST_UNSAID_UNKNOWN
-    from wordorder.data.quality.reading_log import LEFT_OUT
+    from wordorder.data.reading_log import LEFT_OUT
 
     counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
     splits = description["splits"].items()

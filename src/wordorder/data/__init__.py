@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from wordorder.data.examples.lanes import Lanes, RunningText
     from wordorder.data.examples.order import EpochOrder, LengthGroupedEpochOrder
     from wordorder.data.preparation import exact_vocab_size, held_out_examples, prepare
-    from wordorder.data.quality.reading_log import ReadingLog
+    from wordorder.data.reading_log import ReadingLog
     from wordorder.data.settings import PACKINGS, TOKENIZER_KINDS, TokenizerConfig
     from wordorder.data.tokenizers.tokenizer import fixed_vocab_size, load_tokenizer
 
@@ -27,7 +27,7 @@ _NAMES = {
     "examples.collate": ("CollateLanes",),
     "examples.lanes": ("Lanes", "RunningText"),
     "examples.order": ("EpochOrder", "LengthGroupedEpochOrder"),
-    "quality.reading_log": ("ReadingLog",),
+    "reading_log": ("ReadingLog",),
     "tokenizers.tokenizer": ("fixed_vocab_size", "load_tokenizer"),
 }
 

@@ -22,7 +22,7 @@ from wordorder.data.corpora.read import (
 )
 from wordorder.data.corpora.sentence_pairs import is_scan, keep_translations_together, read_line_pairs, read_scan
 from wordorder.data.generated.catalog import generated_faults
-from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.reading_log import ReadingLog
 from wordorder.data.settings import NONE, DataSettings, TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.limits import one_line

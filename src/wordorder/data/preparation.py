@@ -11,8 +11,8 @@ from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import DataConfig, read_and_count, token_faults
 from wordorder.data.examples.datasets import PreparedData
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
-from wordorder.data.quality.same_text import Duplicates, HeldOut, check_leakage
+from wordorder.data.reading_log import LEFT_OUT, ReadingLog
+from wordorder.data.same_text import Duplicates, HeldOut, check_leakage
 from wordorder.data.settings import LANES, NONE, TokenizerConfig, generated_task
 from wordorder.data.split import Split, split_documents, training_texts
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer

@@ -132,7 +132,7 @@ def evaluate_model_dir(
     from torch.utils.data import DataLoader
 
     from wordorder.data import TokenizerConfig, prepare
-    from wordorder.data.quality.reading_log import LEAKS
+    from wordorder.data.reading_log import LEAKS
     from wordorder.data.settings import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.hub.saved_folder import check_tokenizer

@@ -11,7 +11,7 @@ from wordorder.data.corpora.lines import RowReader, read_json_lines
 from wordorder.data.corpora.named import read_hub, read_sotu, read_task
 from wordorder.data.corpora.plain_text import read_text, read_wikitext
 from wordorder.data.corpora.tables import read_parquet, read_table
-from wordorder.data.quality.reading_log import LEFT_OUT, ReadingLog
+from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import TASK, DataSettings
 from wordorder.errors import BadInput
 from wordorder.limits import entries_below, matches

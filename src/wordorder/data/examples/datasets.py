@@ -17,7 +17,7 @@ from wordorder.data.examples.keys import Example, Key, KeyedExamples, resolve_ke
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.examples.masking import IGNORED, Masking
 from wordorder.data.examples.segments import Segments, SentencePairs, framed
-from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.reading_log import ReadingLog
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

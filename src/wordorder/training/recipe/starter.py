@@ -12,7 +12,7 @@ from shlex import quote
 from wordorder.data import DataConfig
 from wordorder.data.corpora.read import find_files
 from wordorder.data.documents import read_and_count
-from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.reading_log import ReadingLog
 from wordorder.durable import write_text
 from wordorder.errors import BadInput
 from wordorder.streams import printable

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wordorder.data.corpora.document import Document, same_text
-from wordorder.data.quality.reading_log import LEAKS, ReadingLog
+from wordorder.data.reading_log import LEAKS, ReadingLog
 from wordorder.data.settings import ERROR, IGNORE, SPLITS, DataSettings
 from wordorder.errors import BadInput
 

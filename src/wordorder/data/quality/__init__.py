@@ -1,1 +1,0 @@
-"""The numbers of a corpus: duplicates, leaks between splits, and lines that were passed over."""
