@@ -51,6 +51,7 @@ CLOSE = 1e-9
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 
 _UNDER_TEST = "encoding-under-test"
+_PREFIX = "parts.encoding_under_test."
 _NOT_FINITE = "NaN or infinity; look at distance 0 and position 0 (a logarithm, a root, a division)"
 _SIZES_HINT = (
     "its constructor may take width, heads, head_dim, layers, max_positions, vocabulary, padding_idx and"
@@ -385,12 +386,10 @@ def _start_values(subject: Subject) -> Iterator[str]:
     """Tell with what a class of one's own starts, if nobody draws its parameters."""
     built = subject.build()
     modules = built if built.replacement is None else built.replacement
-    starts = {
-        name.partition("encoding_under_test.")[2] or name: parameter
-        for prefix, module in modules.named_modules()
-        if keeps_start_values(module)
-        for name, parameter in module.named_parameters(prefix, recurse=False)
-    }
+    starts: dict[str, Tensor] = {}
+    for prefix, module in cast("Iterator[tuple[str, nn.Module]]", modules.named_modules()):
+        if keeps_start_values(module):
+            starts |= {name.removeprefix(_PREFIX): p for name, p in module.named_parameters(prefix, recurse=False)}
     ranges = [f"{name} {tuple(p.shape)} from {p.min():.3g} to {p.max():.3g}" for name, p in starts.items()]
     if ranges:
         yield (
