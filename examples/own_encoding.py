@@ -22,7 +22,7 @@ class Neighbours(OnDistance):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.zeros(3, heads))
+        self.table = nn.Parameter(torch.tensor([0.1, 0.0, -0.1])[:, None].repeat(1, heads))
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the term for distances ``key - query`` of any shape: (heads, *shape)."""
