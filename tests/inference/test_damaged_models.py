@@ -17,7 +17,7 @@ from wordorder.inference import evaluate_model_dir
 from wordorder.inference.continuation import Continuation
 from wordorder.inference.predict import answer
 from wordorder.inspection import inspect_model_dir
-from wordorder.models import build_config, build_model
+from wordorder.models import WordOrderEncoderConfig, build_config, build_model
 from wordorder.training.checkpoints.weights import load_body
 
 TEXT = "the union of states is strong"
@@ -90,6 +90,18 @@ def test_all_renamed_are_missing(encoder, tmp_path):
     refused(encoder, tmp_path, "weights are missing from the file: ", "model.")
 
 
+def test_whole_numbers_are_no_weights(encoder, tmp_path):
+    name = min(load_file(encoder / "model.safetensors"))
+    change(encoder, lambda weights: {**weights, name: weights[name].to(torch.int64)})
+    refused(encoder, tmp_path, f"weights are not of a floating-point type: {name}")
+
+
+def test_own_encodings_that_are_no_tables_are_named():
+    for value in ("x", [1], {"a": 1}):
+        with pytest.raises(BadInput, match="own_encodings must be a table of tables"):
+            WordOrderEncoderConfig(own_encodings=value)
+
+
 def test_other_shapes_are_named(encoder, tmp_path):
     name = min(load_file(encoder / "model.safetensors"))
     change(encoder, lambda weights: {**weights, name: torch.zeros(3, 5)})
@@ -103,13 +115,17 @@ def test_weights_that_are_not_finite_are_named(encoder, tmp_path, value):
     refused(encoder, tmp_path, f"weights are not finite: {name}")
 
 
-def test_training_starts_from_no_weights_that_are_not_finite(encoder):
+def test_training_starts_from_no_such_weights(encoder):
     name = next(name for name in load_file(encoder / "model.safetensors") if name.startswith("model."))
     change(encoder, lambda weights: {**weights, name: torch.full_like(weights[name], float("nan"))})
     fields = json.loads((encoder / "config.json").read_text())
     names = ("vocab_size", "pad_token_id", "hidden_size", "num_hidden_layers", "num_attention_heads", "encoding")
     config = build_config("encoder", max_position_embeddings=32, **{name: fields[name] for name in names})
-    model = build_model(config, "classification", seed=0)
+    model, weights = build_model(config, "classification", seed=0), load_file(encoder / "model.safetensors")
+    change(encoder, lambda weights: {**weights, name: torch.ones_like(weights[name], dtype=torch.int64)})
+    with pytest.raises(BadInput, match=rf"{name} is not of a floating-point type"):
+        load_body(model, encoder, with_head=False)
+    change(encoder, lambda _: weights)
     with pytest.raises(BadInput, match=rf"{name} is not finite"):
         load_body(model, encoder, with_head=False)
     # a head that is new may have been anything

@@ -21,7 +21,7 @@ from wordorder.encodings import (
     split_options,
 )
 from wordorder.errors import BadInput
-from wordorder.hints import option_faults
+from wordorder.hints import fits, option_faults
 from wordorder.limits import one_line
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
 from wordorder.models.config.faults import (
@@ -140,6 +140,8 @@ class WordOrderConfig(PreTrainedConfig):
         """Check what is given, then let transformers set the rest."""
         # a saved model's entries on encodings outside the catalogue; set again from what is registered here
         trained_with: dict[str, dict[str, str]] = kwargs.pop("own_encodings", None) or {}
+        if not fits(dict[str, Any], trained_with) or not all(fits(dict[str, str], s) for s in trained_with.values()):
+            raise BadInput(f"own_encodings must be a table of tables, got {str(trained_with)[:80]!r}")
         if missing := missing_encodings(trained_with):
             raise BadInput(missing)
         if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]

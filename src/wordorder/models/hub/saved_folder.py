@@ -127,7 +127,7 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
     """Load a model of a class, or by an Auto class, from safetensors only, and all of it.
 
     Raises:
-        BadInput: as `check_model_of`; or weights are damaged or missing, have another shape, or are not finite.
+        BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite.
     """
     config = check_model_of(kind, folder, config=config)
     try:
@@ -144,16 +144,33 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         raise
     except Exception as error:  # what transformers raises of a damaged file is of any type
         raise BadInput(no_weights(folder, (str(error).strip().splitlines() or [error])[0])) from error
+    own, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which names in the file may have or lack
+    floating = {name.removeprefix(prefix) for name, w in own.items() if w.is_floating_point() or w.is_complex()}
     mismatched = report["mismatched_keys"]
     faults = {  # transformers would draw these at random, and chance would answer
         "weights are missing from the file": list(report["missing_keys"]),
         "weights have other sizes than config.json says": [k if isinstance(k, str) else k[0] for k in mismatched],
+        "weights are not of a floating-point type": [
+            name for name in whole_numbers(folder) if name.removeprefix(prefix) in floating
+        ],
         "weights are not finite": not_finite(dict(model.named_parameters())),
     }
     if any(faults.values()):
         listed = {fault: one_line(", ".join(sorted(names))) for fault, names in faults.items() if names}
         raise BadInput(f"{folder}: {fault}: {names}" for fault, names in listed.items())
     return model
+
+
+def whole_numbers(folder: Path) -> list[str]:
+    """Return the names of tensors that a model's files hold as whole numbers, as quantised weights are."""
+    import safetensors
+
+    names: list[str] = []
+    for path in weight_files(folder):
+        with cast("Any", safetensors).safe_open(path, "pt") as file:
+            types = {name: str(file.get_slice(name).get_dtype()) for name in file.keys()}
+        names += [name for name, kind in types.items() if not kind.startswith(("F", "BF", "C"))]
+    return names
 
 
 def not_finite(weights: Mapping[str, Any]) -> list[str]:

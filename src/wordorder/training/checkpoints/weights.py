@@ -95,7 +95,7 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
         from the seed (the head of a new task), and of those of the folder that are unused (the head of the former one).
 
     Raises:
-        BadInput: no weights can be read, or one of the body is missing, has another shape, or is not finite;
+        BadInput: no weights can be read, or one of the body is missing, has another shape or type, or is not finite;
             all are named.
     """
     with _naming_the_key():
@@ -117,8 +117,11 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
         if faults:
             raise BadInput(faults)
         taken = {name: weights[name] for name in own if name in (fitting if with_head else fitting & body)}
-        if wrong := saved_folder.not_finite(taken):
-            raise BadInput(f"{folder}: {name} is not finite" for name in wrong)
+        whole = [name for name, w in taken.items() if own[name].is_floating_point() and not w.is_floating_point()]
+        wrong = [f"{name} is not of a floating-point type" for name in whole]
+        wrong += [f"{name} is not finite" for name in saved_folder.not_finite(taken)]
+        if wrong:
+            raise BadInput(f"{folder}: {fault}" for fault in wrong)
     model.load_state_dict(taken, strict=False)
     return {
         "loaded": len(taken),
