@@ -152,6 +152,8 @@ class Composition(nn.Module):
         self.parts = nn.ModuleDict({name: part for name, part in parts.items() if name not in replacing})
         self._replacing = replacing  # a plain dict, in which torch registers nothing
         self._note(parts)
+        for part in parts.values():
+            _keep_start_values(part)
         self.head_dim = head_dim
         self.scale = _content_scale(parts, head_dim)
         """The factor on q.k; in a `Hybrid` that of the first layer."""
@@ -172,8 +174,6 @@ class Composition(nn.Module):
             place is OnEmbeddings or parts[name].position_dependent for name, place in self.place_of.items()
         )
         """Whether anything does, the embeddings included: padding on the left must then not count."""
-        for part in parts.values():
-            _keep_start_values(part)
         self.two_sided = any(
             getattr(module, "bidirectional", False)
             for name, part in parts.items()
@@ -358,6 +358,8 @@ class Hybrid(Composition):
         super().__init__(own[0], head_dim=head_dim)
         self.parts.update({name: part for name, part in parts.items() if name not in own[0]})
         self._note(parts)
+        for part in parts.values():
+            _keep_start_values(part)
         kinds = list(dict.fromkeys(tuple(of_layer) for of_layer in own))
         self.kinds: tuple[tuple[str, ...], ...] = tuple(kinds)
         """The names of the parts of each kind of layer."""

@@ -132,7 +132,7 @@ def check_token_types(
 
 
 class PackedInputs(TypedDict, total=False):
-    """What transformers' and TRL's collators add to packed batches for flash attention.
+    """Hold what transformers' and TRL's collators add to packed batches for flash attention.
 
     All of it says again what ``position_ids`` say: where each text begins.
     """

@@ -152,7 +152,7 @@ class Positional(nn.Module):
         )
         self.embedding: nn.Module | None = self.encoding.replacement
         """The table that replaces nn.Embedding; None with most encodings."""
-        self._has_embedded = False  # prepare says so, once, where nobody ever has
+        self._may_lack_embed = self.changes_embeddings  # until somebody embeds, or was told to
         initialise(self)
 
     @property
@@ -191,8 +191,8 @@ class Positional(nn.Module):
         elif given.dim() != 2:
             raise BadInput(f"input_ids must be (batch, tokens), got shape {tuple(given.shape)}")
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
-        if not self._has_embedded:
-            self._has_embedded = True
+        if self._may_lack_embed:
+            self._may_lack_embed = False
         return self.encoding.embed(given if self.embedding is None else self.embedding(given, where), where)
 
     def prepare(
@@ -260,9 +260,9 @@ class Positional(nn.Module):
             )
 
     def _warn_without_embed(self) -> None:
-        if self._has_embedded or not self.changes_embeddings:
+        if not self._may_lack_embed:
             return
-        self._has_embedded = True  # said once
+        self._may_lack_embed = False  # said once
         call = "embed(input_ids=ids)" if self.embedding is not None else "embed(x)"
         warnings.warn(
             f"encoding {self.name!r} acts on embeddings, and embed was never called: unless x comes from elsewhere with"

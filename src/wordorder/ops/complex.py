@@ -204,9 +204,9 @@ class GaussLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None, z: Tensor) -> Tensor:
         ctx.save_for_backward(a_OK, b_OK, z)
-        found = z.new_empty((*z.shape[:-1], 2 * a_OK.shape[0]))
-        _product(*_both_parts(z), a_OK, b_OK, bias_2O, *_both_parts(found))
-        return found
+        output = z.new_empty((*z.shape[:-1], 2 * a_OK.shape[0]))
+        _product(*_both_parts(z), a_OK, b_OK, bias_2O, *_both_parts(output))
+        return output
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:

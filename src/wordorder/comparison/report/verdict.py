@@ -119,8 +119,8 @@ class _Judged:
     def outcome(self, entry: Summary) -> str | None:
         """Return the outcome of the best model's test against another; None where there was none."""
         found = self.found.get(entry.arm)
-        known = (BETTER, WORSE, SAME, IDENTICAL, NOT_TESTED, NO_CLAIM)
-        return None if found is None else found.outcome if found.outcome in known else NOT_DISTINGUISHABLE
+        outcomes = (BETTER, WORSE, SAME, IDENTICAL, NOT_TESTED, NO_CLAIM)
+        return None if found is None else found.outcome if found.outcome in outcomes else NOT_DISTINGUISHABLE
 
     def having(self, outcome: str | None) -> list[Summary]:
         return [entry for entry in self.others if self.outcome(entry) == outcome]

@@ -210,10 +210,10 @@ def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
         raise BadInput(f"model.word_vectors: there is no file {' or '.join(str(place) for place in places)}")
     try:
         vocabulary = prepared.tokenizer.get_vocab()
-        found = model.load_word_vectors(path, vocabulary)
+        words = model.load_word_vectors(path, vocabulary)
     except ValueError as error:
         raise BadInput(f"model.word_vectors: {error}") from None
-    return f"word vectors from {path}: {found} words found, {len(vocabulary) - found} of the vocabulary not"
+    return f"word vectors from {path}: {words} words found, {len(vocabulary) - words} of the vocabulary not"
 
 
 def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:
