@@ -24,7 +24,7 @@ from wordorder.comparison.report.differences import (
     unit_of,
 )
 from wordorder.comparison.report.figures import figure_files, write_figures
-from wordorder.comparison.report.html import difference_matrix, report_page
+from wordorder.comparison.report.html import difference_matrix, report_page, write_report
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import (
     COLOURS,
@@ -360,6 +360,15 @@ def test_hostile_text_in_every_new_place(results):
     assert len(Page(page).scripts) == 2
     assert "<script>alert" not in page
     assert "<script>alert" not in markdown_table(read(results))
+
+
+def test_a_terminal_that_shows_the_files_is_not_driven_by_them(results, tmp_path):
+    text = json.dumps(results).replace('"tupe-r"', json.dumps("tupe-r\x1b[31m"))
+    write_report(read(json.loads(text)), tmp_path)
+    for name in ("report.html", "table.md"):
+        written = (tmp_path / name).read_text(encoding="utf-8")
+        assert "\x1b" not in written
+        assert "tupe-r\\u001b[31m" in written
 
 
 def test_only_the_pages_own_script_may_run(results):

@@ -26,6 +26,7 @@ from wordorder.comparison.statistics.seeds import BETTER, IDENTICAL, WORSE
 from wordorder.comparison.statistics.summary import centre, quality_of, repeats, spread
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
+from wordorder.streams import printable
 from wordorder.training.recipe.toml_text import to_toml
 
 SCRIPTS = ("core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js")
@@ -54,8 +55,8 @@ def write_report(results: Results, folder: Path) -> None:
         MissingExtra: jinja2 is not installed.
         OSError: the folder cannot be written.
     """
-    write_text(folder / "table.md", table.markdown_table(results))
-    write_text(folder / "report.html", report_page(results))
+    write_text(folder / "table.md", printable(table.markdown_table(results)))  # a terminal may show both files
+    write_text(folder / "report.html", printable(report_page(results)))
 
 
 def report_page(results: Results) -> str:
