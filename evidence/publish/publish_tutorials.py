@@ -124,8 +124,8 @@ def for_a_page(path: Path) -> str:
     svg = svg.replace("fill: #ffffff", "fill: none").replace("<defs/>", "")
     for colour, other in COLOURS.items():
         svg = svg.replace(colour, other)
-    own = r'\1fill="currentColor" style="max-width:100%"'
-    svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', own, svg, count=1)
+    sized = r'\1fill="currentColor" width="\2" style="max-width:100%;height:auto"'  # without a width it has no size
+    svg = re.sub(r'(<svg [^>]*?)width="([^"]*)" height="[^"]*"', sized, svg, count=1)
     return re.sub(r"\s*\n\s*", "\n", svg)
 
 

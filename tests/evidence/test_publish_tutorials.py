@@ -23,7 +23,7 @@ def test_a_figure_takes_the_colour_of_the_page(tutorials, tmp_path: Path):
         figure.savefig(tmp_path / "loss.svg")
     svg = tutorials.for_a_page(tmp_path / "loss.svg")
     assert ">loss</text>" in svg
-    assert 'fill="currentColor"' in svg
+    assert re.search(r'<svg [^>]*fill="currentColor" width="[0-9.]+pt"', svg)
     assert "stroke: currentColor" in svg
     assert not re.search("<style|<metadata|#000000|#ffffff|\n\n", svg)
 

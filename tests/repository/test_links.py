@@ -65,3 +65,13 @@ def test_a_planted_link_is_found(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("# A title: two\n[a](#a-title-two) [b](#no) [c](no.md) [d](https://arxiv.org/x)\n![e](page.png)\n")
     assert list(broken(page)) == ["#no", "no.md", "page.png"]
+
+
+def test_every_figure_in_a_page_has_a_width():
+    """A figure element is as wide as what it holds, and a drawing without a width of its own has none."""
+    files = {
+        ROOT / name for page in PAGES for name in re.findall(r'--8<-- "(.*\.svg)"', page.read_text(encoding="utf-8"))
+    }
+    assert len(files) > 10
+    without = [file.name for file in files if not re.match(r"<svg [^>]*\bwidth=", file.read_text(encoding="utf-8"))]
+    assert without == []
