@@ -10,6 +10,7 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from itertools import count
@@ -61,6 +62,20 @@ def write_report(results: Results, folder: Path) -> None:
 
 def report_page(results: Results) -> str:
     """Return the HTML of the report."""
+    render, style, script = _page()
+    return render(
+        style=style,
+        script=script,
+        # The browser runs this script and no other: what data could smuggle in is not run even were it not escaped.
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        view_json=json_in_html(view_of(results)),
+        **_content(results),
+    )
+
+
+@cache  # a comparison writes its report after each run, and to compile the page takes longer than to fill it
+def _page() -> tuple[Callable[..., str], str, str]:
+    """Return what fills the page, its style and its script."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError as error:
@@ -69,14 +84,7 @@ def report_page(results: Results) -> str:
     read = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", *SCRIPTS)}
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     script = '"use strict";\n(() => {\n' + "\n".join(read[name] for name in SCRIPTS) + "\n})();\n"
-    return template.from_string(read["page.html.j2"]).render(
-        style=read["page.css"],
-        script=script,
-        # The browser runs this script and no other: what data could smuggle in is not run even were it not escaped.
-        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-        view_json=json_in_html(view_of(results)),
-        **_content(results),
-    )
+    return template.from_string(read["page.html.j2"]).render, read["page.css"], script
 
 
 def json_in_html(value: object) -> str:
