@@ -155,6 +155,28 @@ def test_autocast_in_both_backends(name):
         assert all(grad is None or (grad.dtype == torch.float32 and grad.isfinite().all()) for grad in grads)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # of vmap over attention
+@pytest.mark.parametrize("name", ["rope", "complex-order", "complex-vanilla"])
+def test_a_gradient_per_text_under_autocast(name):
+    encoder, ids = build(name, dtype=torch.float32), torch.randint(1, 40, (3, 11))
+    parameters = dict(encoder.named_parameters())
+    upstream = torch.randn(11, 24)
+
+    def loss(parameters, ids_T):
+        return (torch.func.functional_call(encoder, parameters, (ids_T[None],)).hidden.float() * upstream).sum()
+
+    with torch.autocast("cpu", torch.bfloat16):
+        assert encoder.embed(ids, None, None)[0].dtype == torch.float32
+        each = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, ids)
+        alone = torch.func.grad(loss)(parameters, ids[1])
+    for parameter in (
+        "embedding.waves.amplitude" if "complex" in name else "embedding.weight",
+        "layers.0.feedforward.up.weight",
+    ):
+        grad = alone[parameter]
+        assert_close(each[parameter][1], grad, rtol=0, atol=0.05 * grad.abs().max().item())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_state_dict_round_trip(name):
     first, second = (

@@ -232,7 +232,8 @@ class WavesAsReal(ReplacesEmbedding):
         if self.as_real == "real-part":
             return real
         both_BTC = torch.cat((real, imag), dim=-1)
-        return both_BTC if self.projection is None else self.projection(both_BTC)
+        # under autocast the map gives 16 bits, and what layers add up stays in the tables' dtype, as with nn.Embedding
+        return both_BTC if self.projection is None else self.projection(both_BTC).type_as(both_BTC)
 
     def resize(self, vocabulary: int, *, std: float | None = None) -> None:
         self.waves.resize(vocabulary, std=std)
