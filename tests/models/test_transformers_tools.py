@@ -117,3 +117,19 @@ def test_a_sample_in_the_middle_of_training_with_checkpointing(memory):
 def test_fewer_axes_than_a_batch_has_are_named():
     with pytest.raises(ValueError, match=r"\(batch, tokens\)"):
         build(encoding="rope")(torch.tensor([3, 4, 5]))
+
+
+@pytest.mark.parametrize("network", ["encoder", "decoder"])
+@pytest.mark.parametrize("memory", ["none", "segment-recurrence", "look-ahead"])
+def test_data_parallel_is_told_that_it_cannot_gather_memories(network, memory):
+    fields = {} if memory == "none" else {"memory": memory, "memory_length": 4, "segment_length": 8}
+    task = "causal-lm" if network == "decoder" else "masked-lm"
+    model = build_model(build_config(network, **SIZES, **fields), task, seed=0)
+    for module in model.modules():  # as torch.nn.parallel.replicate marks them
+        module._is_replica = True
+    ids = torch.arange(3, 9).view(2, 3)
+    if memory == "none":
+        model(ids, labels=ids).loss.backward()
+        return
+    with pytest.raises(BadInput, match=r"nn\.DataParallel cannot gather .*torchrun"):
+        model(ids, labels=ids)

@@ -79,6 +79,11 @@ def read_whole_segment(
 
     Attention weights are (B, H, T, M + T), slots first.
     """
+    if getattr(network, "_is_replica", False):
+        raise BadInput(
+            "nn.DataParallel cannot gather the memories of its replicas: start one process per GPU, as with torchrun"
+            " (DistributedDataParallel), or build the model without memory"
+        )
     refuse_positions(texts)
     layout = texts.layout()
     if memory is not None and not isinstance(memory, MemoryState):
