@@ -8,10 +8,11 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 import wordorder.models as models
+from wordorder import CATALOG, Decoder
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
 from wordorder.models.layout import cached_layout, layout_of
-from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.models.pretrained import CACHE, WordOrderPreTrainedModel
 from wordorder.papers import complex_order
 
 SIZES = {
@@ -67,10 +68,60 @@ def test_a_class_of_ones_own_has_its_parents_loss(task):
     assert_close(own(ids, **labels).loss, parent(ids, **labels).loss, rtol=0, atol=0)
 
 
-def test_padding_between_tokens_of_a_cache_is_refused():
-    model = build_model(build_config("decoder", **SIZES), "causal-lm", seed=0).eval()
+DECODERS = [name for name, kind in CATALOG.items() if "decoder" not in kind.refused_in]
+
+
+@pytest.mark.parametrize("encoding", [*DECODERS, "rope+tupe-a"])
+def test_padding_between_tokens_is_as_if_it_were_not_there(encoding):
+    config = build_config("decoder", **SIZES | {"encoding": encoding, "initializer_range": 0.3})
+    model = build_model(config, "causal-lm", seed=0).double().eval()
+    mask = torch.tensor([[1, 1, 1, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 0, 1, 1], [1] * 8, [1, 1, 1, 1, 0, 1, 1, 0]])
+    ids, more = torch.randint(3, 50, (4, 8)), torch.randint(3, 50, (4, 3))
+    at_once = model(ids, attention_mask=mask).logits
+    steps, cache = [], None
+    for start, stop in ((0, 8), (8, 9), (9, 11)):
+        columns = torch.cat((mask, torch.ones(4, stop - 8, dtype=torch.long)), 1)
+        given = {"use_cache": True} if cache is None else {CACHE: cache}
+        output = model(torch.cat((ids, more), 1)[:, start:stop], attention_mask=columns, **given)
+        steps.append(output.logits)
+        cache = output[CACHE]
+    for row, valid in enumerate(mask.bool()):
+        alone = model(torch.cat((ids[row][valid], more[row]))[None]).logits[0]
+        assert_close(at_once[row][valid], alone[:-3], rtol=0, atol=1e-12)
+        assert_close(torch.cat((steps[0][row][valid], steps[1][row], steps[2][row])), alone, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_padding_between_tokens_counts_no_position_in_a_compiled_step():
+    config = build_config("decoder", **SIZES | {"encoding": "learned", "initializer_range": 0.3})
+    model = build_model(config, "causal-lm", seed=0).double().eval()
+    ids, mask = torch.arange(3, 21).view(2, 9), torch.ones(2, 9, dtype=torch.long)
+    mask[0, 3:5] = 0
+    read = torch.compile(model, backend="eager", fullgraph=False)
+    cache = read(ids[:, :8], attention_mask=mask[:, :8], use_cache=True)[CACHE]
+    step = read(ids[:, 8:], attention_mask=mask, **{CACHE: cache}).logits
+    assert_close(step, model(ids, attention_mask=mask).logits[:, 8:], rtol=0, atol=1e-12)
+
+
+def test_padding_between_tokens_and_positions():
+    mask = torch.tensor([[1, 1, 0, 1, 1]])
+    layout = cached_layout((1, 2), 3, mask, torch.tensor([[12, 13]]))
+    assert layout.key_positions.position_BT.tolist() == [[10, 11, 11, 12, 13]]
+    assert layout.positions.position_BT.tolist() == [[12, 13]]
+    with pytest.raises(ValueError, match="grow by one from token to token"):
+        cached_layout((1, 2), 3, mask, torch.tensor([[12, 14]]))
+    decoder, ids = Decoder(50, width=16, layers=1, heads=2), torch.arange(3, 8)[None]
+    with pytest.raises(BadInput, match="pass positions too"):
+        decoder(ids, key_positions=torch.arange(5))
+    with pytest.raises(BadInput, match=r"key_positions must be .*\(1, 5\)"):
+        decoder(ids, torch.arange(5), key_positions=torch.arange(6))
+
+
+def test_padding_between_tokens_is_refused_where_there_is_a_memory():
+    memory = {"memory": "segment-recurrence", "memory_length": 4, "segment_length": 3}
+    model = build_model(build_config("decoder", **SIZES, **memory), "causal-lm", seed=0).eval()
     mask = torch.tensor([[1] * 4, [1, 0, 0, 1]])
-    with pytest.raises(BadInput, match=r"padding between tokens \(row 1, column 2\).*pad each row on the left"):
+    with pytest.raises(BadInput, match=r"padding between tokens \(row 1, column 2\).*texts of one length"):
         model.generate(torch.arange(3, 11).view(2, 4), attention_mask=mask, max_new_tokens=1)
     for padded in ([0, 0, 1, 1], [1, 1, 0, 0]):
         assert cached_layout((1, 4), 0, torch.tensor([padded]), None).valid_BT.int().tolist() == [padded]

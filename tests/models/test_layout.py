@@ -13,12 +13,12 @@ def test_without_a_mask_positions_count_from_zero():
     assert layout.column_BT is None
 
 
-def test_a_mask_turns_every_text_to_column_zero_and_back():
+def test_a_mask_turns_every_text_to_the_first_columns_and_back():
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 0, 1]])
     layout = layout_of((4, 4), mask, None)
     columns = torch.arange(4).expand(4, 4)
-    assert layout.turn(columns).tolist() == [[2, 3, 0, 1], [0, 1, 2, 3], [0, 1, 2, 3], [1, 2, 3, 0]]
-    assert layout.valid_BT.int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 1, 0]]
+    assert layout.turn(columns).tolist() == [[2, 3, 0, 1], [0, 1, 2, 3], [0, 1, 2, 3], [1, 3, 0, 2]]
+    assert layout.valid_BT.int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
     x = torch.randn(4, 4, 3)
     assert_close(layout.turn_back(layout.turn(x)), x, rtol=0, atol=0)
     square = torch.randn(4, 2, 4, 4)

@@ -133,3 +133,39 @@ def test_data_parallel_is_told_that_it_cannot_gather_memories(network, memory):
         return
     with pytest.raises(BadInput, match=r"nn\.DataParallel cannot gather .*torchrun"):
         model(ids, labels=ids)
+
+
+def prompt_learning(model, kind):
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(model, getattr(peft, kind)(task_type="CAUSAL_LM", num_virtual_tokens=3)).eval()
+
+
+@pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("kind", ["PromptTuningConfig", "PromptEncoderConfig", "PrefixTuningConfig"])
+@pytest.mark.parametrize("encoding", ["rope", "learned", "tupe-r"])
+def test_prompts_padded_on_the_left_behind_a_learned_prompt(encoding, kind):
+    model = build(encoding=encoding, initializer_range=0.5)
+    model = prompt_learning(model, kind)
+    texts, mask = ids(), torch.ones(2, 9, dtype=torch.long)
+    texts[1, :4] = mask[1, :4] = 0
+    plain = {
+        "max_new_tokens": 6,
+        "min_new_tokens": 6,
+        "do_sample": False,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+    }
+    together = model.generate(input_ids=texts, attention_mask=mask, **plain)
+    alone = model.generate(input_ids=texts[1:, 4:], attention_mask=mask[1:, 4:], **plain)
+    assert torch.equal(together.sequences[1:, 9:], alone.sequences[:, 5:])
+    for ours, expected in zip(together.logits, alone.logits, strict=True):
+        assert_close(ours[1:], expected)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("kind", ["PromptTuningConfig", "PrefixTuningConfig"])
+@pytest.mark.parametrize("encoding", ["complex-order", "complex-vanilla"])
+def test_prompt_learning_is_told_that_waves_have_no_table_without_positions(encoding, kind):
+    with pytest.raises(AttributeError, match=rf"'{encoding}' replaces .*LoRA"):
+        prompt_learning(build(encoding=encoding), kind)

@@ -84,7 +84,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
 
         Args:
             input_ids: long (B, T); with a cache, the tokens that come after those that it holds.
-            attention_mask: with a cache (B, all tokens so far), padded on the left.
+            attention_mask: with a cache (B, all tokens so far); of a model with a memory padded on the left.
             position_ids: with a cache see `cached_layout`.
             past_key_values: a cache, which is added to; for a model with a memory a `SegmentCache`, and no memory.
             use_cache: begin a cache and return it; default: only where one was given.

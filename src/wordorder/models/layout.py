@@ -9,8 +9,8 @@ from torch import Tensor
 from wordorder.errors import BadInput
 from wordorder.networks import DecoderOutput, EncoderOutput
 from wordorder.networks.stack import one_input
-from wordorder.ops import Contiguous, Packed, Positions, gather_tokens
-from wordorder.ops.execution import may_be_read
+from wordorder.ops import Arbitrary, Contiguous, Packed, Positions, gather_tokens
+from wordorder.ops.execution import may_be_read, transformed
 
 Output = TypeVar("Output", EncoderOutput, DecoderOutput)
 
@@ -54,9 +54,9 @@ class Texts:
 class Layout:
     """The place of each text in the rows of a batch.
 
-    A padding mask says per row where the text begins. Instead of carrying one offset per row through the network,
-    rows are turned until each text begins in column 0 and turned back at the end: left padding then equals right
-    padding by construction, and what depends on position is shared by all rows.
+    A padding mask says which columns of a row hold its text. Instead of carrying positions per row through the network,
+    rows are turned until each text stands in the first columns and turned back at the end: padding before or within a
+    text then equals right padding by construction, and what depends on position is shared by all rows.
     """
 
     positions: Positions
@@ -64,6 +64,8 @@ class Layout:
     """Bool, False where a (turned) token is padding; None = no padding."""
     column_BT: Tensor | None = None
     """The caller's column of each turned column; None = nothing is turned."""
+    key_positions: Positions | None = None
+    """Positions of all keys, those of a cache first, where they cannot be counted back from ``positions``."""
 
     @property
     def key_padding_mask(self) -> Tensor | None:
@@ -80,7 +82,7 @@ class Layout:
         }
 
     def turn(self, x: Tensor) -> Tensor:
-        """Return (B, T, ...) with the text of each row moved to column 0."""
+        """Return (B, T, ...) with the text of each row moved to the first columns."""
         return x if self.column_BT is None else gather_tokens(x, self.column_BT)
 
     def turn_back(self, x: Tensor, *, axes: tuple[int, ...] = (1,)) -> Tensor:
@@ -200,7 +202,7 @@ def layout_of(
     """Read masks and ids as Hugging Face means them.
 
     * nothing: tokens 0 .. T - 1.
-    * ``attention_mask`` (B, T), 1 = token, 0 = padding on either side: position 0 is the first 1 of the row.
+    * ``attention_mask`` (B, T), 1 = token, 0 = padding anywhere: the 1s of a row are counted from position 0.
     * ``position_ids`` (B or 1, T): as given; each 0 begins a new packed sequence, and packed sequences do not see each
       other, with an ``attention_mask`` (which hides keys) and without.
     * ``sequence_ids`` (B, T): which packed sequence a token belongs to; with ``position_ids``, or counted from its
@@ -218,10 +220,9 @@ def layout_of(
         return Layout(Packed(position_BT, (position_BT == 0).cumsum(1)), valid_BT)
     if valid_BT is None:
         return Layout(Contiguous(shape[1]))
-    first_B = valid_BT.int().argmax(dim=1)
-    column_BT = torch.arange(shape[1], device=valid_BT.device) + first_B[:, None]
-    # not %, which the ONNX exporter cannot take by a length that is left open
-    column_BT = torch.where(column_BT < shape[1], column_BT, column_BT - shape[1])
+    # tokens before padding, each in their order; a stable sort would do, but ONNX has none
+    order_BT = torch.arange(shape[1], device=valid_BT.device) + shape[1] * (~valid_BT).long()
+    column_BT = order_BT.argsort(dim=1)
     return Layout(Contiguous(shape[1]), valid_BT.gather(1, column_BT), column_BT)
 
 
@@ -232,18 +233,25 @@ def cached_layout(
 
     Nothing is turned, since the cache's keys lie in the caller's columns.
 
-    * ``attention_mask`` (B, held + T): position 0 is the first 1 of the row, which is padded on the left.
+    * ``attention_mask`` (B, held + T): the 1s of a row are counted from position 0.
     * ``position_ids`` (B or 1, T): the last one counts, earlier tokens stand right before it.
     """
     _check_ids("position_ids", position_ids, shape)
-    valid_BT = cached_mask(shape, held, attention_mask)
+    valid_BS = cached_mask(shape, held, attention_mask)
+    if valid_BS is not None and (not _may_wait(valid_BS) or padding_within(valid_BS) is not None):
+        counted_BS = (valid_BS.cumsum(1) - 1).clamp(min=0)
+        if position_ids is not None:
+            counted_BS = counted_BS + (position_ids[:, -1:] - counted_BS[:, -1:])
+            _check_steps(position_ids, counted_BS[:, held:], valid_BS[:, held:])
+        return Layout(Arbitrary(counted_BS[:, held:]), valid_BS, key_positions=Arbitrary(counted_BS))
     offset: int | Tensor = held
     if position_ids is not None:
         offset = position_ids[:, -1] - (shape[1] - 1)
-        _check_steps(position_ids, offset, None if valid_BT is None else valid_BT[:, held:])
-    elif valid_BT is not None:
-        offset = held - valid_BT.int().argmax(dim=1)
-    return Layout(Contiguous(shape[1], offset), valid_BT)
+        counted_BT = Contiguous(shape[1], offset).index_BT()
+        _check_steps(position_ids, counted_BT, None if valid_BS is None else valid_BS[:, held:])
+    elif valid_BS is not None:
+        offset = held - valid_BS.int().argmax(dim=1)
+    return Layout(Contiguous(shape[1], offset), valid_BS)
 
 
 def cached_mask(shape: tuple[int, int], held: int, attention_mask: Tensor | None) -> Tensor | None:
@@ -257,16 +265,21 @@ def cached_mask(shape: tuple[int, int], held: int, attention_mask: Tensor | None
             f"attention_mask must be (batch, tokens) = {wanted}, the {held} tokens of the cache included, got"
             f" {tuple(attention_mask.shape)}"
         )
-    valid_BT = tokens_of(attention_mask)
-    if may_be_read(valid_BT):
-        between_BT = (~valid_BT & (valid_BT.cumsum(1) > 0))[:, :-1] & valid_BT[:, 1:]
-        if between_BT.any():
-            row, column = (int(place) for place in between_BT.nonzero()[0])
-            raise BadInput(
-                f"attention_mask has padding between tokens (row {row}, column {column}), which a cache cannot leave"
-                " out of the distances; pad each row on the left alone"
-            )
-    return valid_BT
+    return tokens_of(attention_mask)
+
+
+def padding_within(valid_BS: Tensor) -> tuple[int, int] | None:
+    """Return row and column of the first padding between tokens of a row; None where there is none.
+
+    It is looked at on a GPU too, since whoever reads with a cache waits for each token.
+    """
+    if not _may_wait(valid_BS):
+        return None
+    between_BS = (~valid_BS & (valid_BS.cumsum(1) > 0))[:, :-1] & valid_BS[:, 1:]
+    if not between_BS.any():
+        return None
+    row, column = (int(index) for index in between_BS.nonzero()[0])
+    return row, column
 
 
 def _check_tensor(name: str, given: object) -> None:
@@ -274,6 +287,12 @@ def _check_tensor(name: str, given: object) -> None:
         raise BadInput(
             f"{name} must be a tensor (batch, tokens), got {type(given).__name__}; make it one, as with torch.tensor"
         )
+
+
+def _may_wait(tensor: Tensor) -> bool:
+    """Tell whether values may be read: not where a model is compiled or captured, nor where there are none."""
+    capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return not (torch.compiler.is_compiling() or transformed() or tensor.is_meta or capturing)
 
 
 def _check_ids(name: str, ids: Tensor | None, shape: tuple[int, int]) -> None:
@@ -286,12 +305,12 @@ def _check_ids(name: str, ids: Tensor | None, shape: tuple[int, int]) -> None:
         raise ValueError(f"{name} must be integers, got {ids.dtype}")
 
 
-def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None) -> None:
+def _check_steps(position_BT: Tensor, counted_BT: Tensor, valid_BT: Tensor | None) -> None:
     """Refuse positions with gaps, or that begin again, since a cache is one text without gaps."""
     # as `may_be_read`, but also where a transformation such as vmap is at work
     if torch.compiler.is_compiling() or position_BT.device.type != "cpu":
         return
-    wrong_BT = position_BT != offset_B[:, None] + torch.arange(position_BT.shape[1])
+    wrong_BT = position_BT != counted_BT
     if (wrong_BT if valid_BT is None else wrong_BT & valid_BT).any():
         raise ValueError(
             "position_ids with a cache must grow by one from token to token; for packed sequences, or positions with"

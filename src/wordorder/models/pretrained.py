@@ -188,7 +188,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
     Arguments that every ``forward`` reads in the same way::
 
         input_ids             long (B, T)
-        attention_mask        (B, T), 1 = token, 0 = padding, on either side; left out where nothing is padded
+        attention_mask        (B, T), 1 = token, 0 = padding, wherever it stands; left out where nothing is padded
         position_ids          long (B or 1, T); `layout_of` says when they mean packed sequences
         sequence_ids          long (B, T), the packed sequence that a token belongs to
         inputs_embeds         instead of input_ids, (B, T, C)
@@ -224,6 +224,23 @@ class WordOrderPreTrainedModel(LoadsEncoding):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.token_reader().embedding = value
+
+    def get_submodule(self, target: str) -> nn.Module:
+        """Return a module by its name, as torch does; peft's prompt learning takes the token embeddings in this way.
+
+        Raises:
+            AttributeError: there is none, or it is a parameter of an encoding that replaces the token embeddings.
+        """
+        try:
+            return super().get_submodule(target)
+        except AttributeError as error:
+            if "embedding" in target.split(".") and isinstance(self.get_input_embeddings(), ReplacesEmbedding):
+                raise AttributeError(
+                    f"{target} is no module: encoding {self.config.encoding!r} replaces the table of token embeddings,"
+                    " and what it gives depends on positions, which prompt learning (prompt, prefix and P-tuning) does"
+                    " not know; take LoRA or another adapter, or an encoding that keeps the table"
+                ) from error
+            raise
 
     def loss_of(self, *args: object, **kwargs: Any) -> Tensor:
         """Return transformers' loss of the kind ``loss_type``, which each head sets.

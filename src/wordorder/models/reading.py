@@ -16,7 +16,7 @@ from transformers import Cache
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.caches import BoundCache, SegmentCache
-from wordorder.models.layout import Layout, Texts, cached_layout, cached_mask, tokens_of
+from wordorder.models.layout import Layout, Texts, cached_layout, cached_mask, padding_within, tokens_of
 from wordorder.models.pretrained import ForwardOptions
 from wordorder.networks import Decoder, DecoderOutput, Encoder, EncoderOutput
 from wordorder.networks.stack import one_input
@@ -50,6 +50,7 @@ def decode_batch(
         layout = cached_layout(shape, bound.length, texts.attention_mask, texts.position_ids)
     output = decoder(
         **layout.inputs(texts.input_ids, texts.inputs_embeds),
+        key_positions=layout.key_positions,
         source=source,
         source_positions=source_positions,
         source_padding_mask=None if source_mask is None else ~tokens_of(source_mask),
@@ -118,6 +119,13 @@ def read_next_tokens(network: Decoder, cache: Cache, texts: Texts, **options: Un
     cache = _checked(network, cache, given)
     held = cache.get_seq_length()
     mask = cached_mask(texts.shape, held, texts.attention_mask)
+    gap = None if mask is None else padding_within(mask)
+    if gap is not None:
+        raise BadInput(
+            f"attention_mask has padding between tokens (row {gap[0]}, column {gap[1]}), at which the segments of a"
+            " memory cannot be cut; pad each row on the left alone, or, where peft puts a learned prompt before the"
+            " padding, give texts of one length"
+        )
     valid_BT = None if mask is None or bool(mask[:, held:].all()) else mask[:, held:]
     if mask is not None and valid_BT is not None:
         if held == 0 and cache.memory is not None:

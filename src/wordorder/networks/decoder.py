@@ -9,13 +9,22 @@ from torch.nn import functional as F
 
 from wordorder.attention import Plan, plan_attention
 from wordorder.encodings import PositionTerms
+from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack, check_left_padding
-from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, check_key_padding
+from wordorder.ops import (
+    Contiguous,
+    Positions,
+    PositionsLike,
+    Visibility,
+    as_positions,
+    check_key_padding,
+    check_positions_fit,
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,7 @@ class Decoder(Stack):
         positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
+        key_positions: PositionsLike | None = None,
         key_padding_mask: Tensor | None = None,
         source: Tensor | None = None,
         source_positions: PositionsLike | None = None,
@@ -123,6 +133,8 @@ class Decoder(Stack):
                 or on from the cache. For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative)
                 offset per example.
             inputs_embeds: instead of input_ids, (B, T, C).
+            key_positions: beside positions, where all tokens stand that the cache holds and then these, if they are not
+                `Contiguous`, as where padding stands between tokens.
             key_padding_mask: bool (B, S), True = padding, for all tokens that the cache holds and then these; None =
                 no padding. With a memory, of these tokens alone, padded on the right.
             source: the states of an encoder, (B, tokens, channels); may be left out once a cache has seen them.
@@ -139,22 +151,25 @@ class Decoder(Stack):
                 padding on the left without positions, as in `Encoder.forward`.
             ValueError: neither or both of input_ids and inputs_embeds are given, ids are not integers (B, T) or outside
                 the vocabulary (looked at on the CPU only), a position is beyond a learned table, a source is given to
-                a decoder without cross-attention or none to one with it, positions with a cache are not `Contiguous`,
-                or a cache is to be filled under gradient checkpointing; a memory is given to a decoder that has none,
-                or positions or a cache to one that has; padding as in `read_segment`.
+                a decoder without cross-attention or none to one with it, positions with a cache are not `Contiguous`
+                and come without key_positions, or the other way round, or a cache is to be filled under gradient
+                checkpointing; a memory is given to a decoder that has none, or positions or a cache to one that has;
+                padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
             hidden, all_hidden, attentions, memory = self.read_whole(
                 input_ids,
                 inputs_embeds,
                 memory,
-                {"positions": positions, "cache": cache, "source": source},
+                {"positions": positions, "key_positions": key_positions, "cache": cache, "source": source},
                 key_padding_mask=key_padding_mask,
                 backend=backend,
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
             return DecoderOutput(hidden, all_hidden, attentions, memory=memory, logits=self._logits(hidden))
+        if key_positions is not None and positions is None:
+            raise BadInput("key_positions says where all keys stand: pass positions too, where these tokens stand")
         check_left_padding(self.encoding, positions, key_padding_mask)
         given = input_ids if inputs_embeds is None else inputs_embeds
         if positions is None and cache is not None and given is not None and given.dim() > 1:
@@ -165,7 +180,7 @@ class Decoder(Stack):
         plan = self.plan(
             where,
             x_BTC,
-            key_positions=_all_positions(where, cache),
+            key_positions=_all_positions(where, cache, key_positions, x_BTC.shape[0]),
             key_padding_mask=key_padding_mask,
             causal=True,
             backend=backend,
@@ -236,11 +251,20 @@ class Decoder(Stack):
         return F.linear(hidden_BTC, self.embedding.weight) if self.tied_head else None
 
 
-def _all_positions(positions: Positions, cache: Cache | None) -> Positions | None:
+def _all_positions(
+    positions: Positions, cache: Cache | None, key_positions: PositionsLike | None, batch: int
+) -> Positions | None:
     """Return the positions of all keys, those in the cache first; None where they are the queries' positions."""
+    held = 0 if cache is None else cache.length
+    if key_positions is not None:
+        keys = as_positions(key_positions)
+        check_positions_fit("key_positions", keys, batch, held + positions.length)
+        return keys
     if cache is None:
         return None
     if not isinstance(positions, Contiguous):  # in the first step too: the next one takes its positions for such
-        raise ValueError(f"positions with a cache must be Contiguous, got {type(positions).__name__}")
-    held = cache.length
+        raise ValueError(
+            f"positions with a cache must be Contiguous, got {type(positions).__name__}; pass key_positions too, where"
+            " all keys stand"
+        )
     return None if not held else Contiguous(held + positions.length, positions.offset - held)
