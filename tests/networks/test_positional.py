@@ -1,6 +1,7 @@
 """Word order in somebody else's network is that of `Encoder` and `Decoder`, and cannot be used in a wrong way."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -254,6 +255,23 @@ def test_the_same_program_runs_with_every_encoding(program, encoding):
     one_by_one = [attended(positional, embedder(row)()) for row in (0, 1)]
     for ours, alone in zip(program(positional, embedder(0), embedder(1)), one_by_one, strict=True):
         assert_close(ours, alone[:, : ours.shape[1]], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("encoding", "causal"), DEFINED)
+def test_checkpointed_blocks_have_the_same_gradients(encoding, causal):
+    network = shaken(OwnNetwork(encoding, vocabulary=V, causal=causal, **SIZES))
+    ids, upstream = torch.randint(1, V, (2, 9)), torch.randn(2, 9, 16, dtype=torch.float64)
+
+    def gradients():
+        network.zero_grad()
+        (network(ids) * upstream).sum().backward()
+        return {name: parameter.grad for name, parameter in network.named_parameters()}
+
+    expected = gradients()
+    for block in network.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    assert_close(gradients(), expected)
+    assert any(gradient is not None for gradient in expected.values())
 
 
 class HeadScale(nn.Module):

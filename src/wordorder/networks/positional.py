@@ -205,6 +205,9 @@ class Positional(nn.Module):
     ) -> PreparedPositions:
         """Work out once per forward pass what positions and mask decide; every layer then calls `attend` on it.
 
+        Checkpoint layers by ``torch.utils.checkpoint.checkpoint(layer, ..., use_reentrant=False)``: the other kind
+        walks the graph of a learned bias, which all layers share, once per layer, and torch refuses the second time.
+
         Args:
             x: what the first layer reads, (B, T, C): gives batch, length, device and dtype (of q, k and v; under
                 autocast that of autocast).
