@@ -1,7 +1,9 @@
+import numpy
 import pytest
 import torch
 
 from wordorder import ComplexOrderEmbedding, Encoder
+from wordorder.errors import BadInput
 from wordorder.papers.complex_order import TextEmbedding
 
 READERS = {
@@ -28,6 +30,13 @@ READERS = {
 def test_wrong_ids_are_named_alike_by_all_that_read_them(name, ids, words):
     with pytest.raises(ValueError, match=words):
         READERS[name]()(ids, torch.arange(ids.shape[-1]))
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("kind", [list, numpy.array])
+def test_what_is_no_tensor_is_named(name, kind):
+    with pytest.raises(BadInput, match=r"(input_ids|token ids) must be a tensor .*got (list|ndarray).*torch\.tensor"):
+        READERS[name]()(kind([[1, 2]]), torch.arange(2))
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # of vmap over attention

@@ -33,6 +33,7 @@ from wordorder.models.reading import encode_batch, read_whole_segment, refuse_me
 from wordorder.networks import Encoder
 from wordorder.networks.complex_valued import ComplexEncoder, ComplexOptions
 from wordorder.networks.options import ACTIVATIONS, norm_layer
+from wordorder.networks.stack import one_input
 from wordorder.ops.tokens import pool_tokens
 
 Pooling = Literal["mean", "first", "max"]
@@ -125,10 +126,8 @@ def read_document(
         ValueError: as in `WordOrderEncoderModel.forward`; or attention weights are asked for over several segments.
     """
     refuse_mems(inputs)
-    given, length = input_ids if input_ids is not None else inputs_embeds, model.config.segment_length
-    one_of_them = (input_ids is None) != (inputs_embeds is None)
-    in_parts = model.config.memory != "none" and one_of_them and given is not None and given.dim() > 1
-    if not in_parts or length is None or given is None or given.shape[1] <= length:
+    given, length = one_input(input_ids, inputs_embeds), model.config.segment_length
+    if model.config.memory == "none" or length is None or given.dim() < 2 or given.shape[1] <= length:
         return model(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids=sequence_ids, **inputs)
     if forward_options(model.config, inputs.get("output_attentions"), None)["return_attentions"]:
         raise ValueError(

@@ -11,6 +11,7 @@ from wordorder.networks import DecoderOutput, EncoderOutput
 from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary, Contiguous, Packed, Positions, gather_tokens
 from wordorder.ops.execution import may_be_read, transformed
+from wordorder.ops.tokens import check_tensor
 
 Output = TypeVar("Output", EncoderOutput, DecoderOutput)
 
@@ -115,12 +116,13 @@ def check_token_types(
 
     Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
     """
-    _check_tensor("token_type_ids", token_type_ids)
+    check_tensor("token_type_ids", token_type_ids)
     if token_type_ids is None:
         return
     if token_type_ids.is_floating_point() or token_type_ids.is_complex():
         raise BadInput(f"token_type_ids must be integers, all of them 0, got {token_type_ids.dtype}")
     given = input_ids if input_ids is not None else inputs_embeds
+    check_tensor("input_ids" if inputs_embeds is None else "inputs_embeds", given)
     if given is not None and given.dim() > 1 and token_type_ids.shape != given.shape[:2]:
         raise BadInput(
             f"token_type_ids must be (batch, tokens) = {tuple(given.shape[:2])}, got {tuple(token_type_ids.shape)};"
@@ -258,7 +260,7 @@ def cached_mask(shape: tuple[int, int], held: int, attention_mask: Tensor | None
     """Return the mask of a cache's tokens and the new ones, (B, held + T), as bool; None where nothing is padded."""
     if attention_mask is None:
         return None
-    _check_tensor("attention_mask", attention_mask)
+    check_tensor("attention_mask", attention_mask)
     wanted = shape[0], held + shape[1]
     if attention_mask.shape != wanted:
         raise ValueError(
@@ -282,13 +284,6 @@ def padding_within(valid_BS: Tensor) -> tuple[int, int] | None:
     return row, column
 
 
-def _check_tensor(name: str, given: object) -> None:
-    if given is not None and not isinstance(given, Tensor):
-        raise BadInput(
-            f"{name} must be a tensor (batch, tokens), got {type(given).__name__}; make it one, as with torch.tensor"
-        )
-
-
 def _may_wait(tensor: Tensor) -> bool:
     """Tell whether values may be read: not where a model is compiled or captured, nor where there are none."""
     capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -297,7 +292,7 @@ def _may_wait(tensor: Tensor) -> bool:
 
 def _check_ids(name: str, ids: Tensor | None, shape: tuple[int, int]) -> None:
     """Refuse a mask or ids that are not (batch, tokens); position ids may have one row for all, and are integers."""
-    _check_tensor(name, ids)
+    check_tensor(name, ids)
     rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
     if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
         raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")

@@ -15,7 +15,7 @@ from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
-from wordorder.networks.stack import Stack, check_left_padding
+from wordorder.networks.stack import Stack, check_left_padding, one_input
 from wordorder.ops import (
     Contiguous,
     Positions,
@@ -171,8 +171,8 @@ class Decoder(Stack):
         if key_positions is not None and positions is None:
             raise BadInput("key_positions says where all keys stand: pass positions too, where these tokens stand")
         check_left_padding(self.encoding, positions, key_padding_mask)
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if positions is None and cache is not None and given is not None and given.dim() > 1:
+        given = one_input(input_ids, inputs_embeds)
+        if positions is None and cache is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)
         x_BTC, where = self.embed(input_ids, inputs_embeds, positions)
         if cache is not None and self.checkpointed:

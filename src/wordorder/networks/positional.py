@@ -15,6 +15,7 @@ from wordorder.networks.initialisation import initialise
 from wordorder.networks.stack import check_left_padding
 from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, valid_tokens
 from wordorder.ops.execution import as_autocast_casts, working_dtype
+from wordorder.ops.tokens import check_tensor
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ class Positional(nn.Module):
         assert given is not None
         if x is not None:
             self._check_x(x)
-        elif given.dim() != 2:
+        check_tensor("input_ids", input_ids)
+        if x is None and given.dim() != 2:
             raise BadInput(f"input_ids must be (batch, tokens), got shape {tuple(given.shape)}")
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         if self._may_lack_embed:
@@ -256,6 +258,7 @@ class Positional(nn.Module):
         return f"{self.name!r}, width={self.width}, heads={self.heads}, layers={self.layers}, causal={self.causal}"
 
     def _check_x(self, x: Tensor) -> None:
+        check_tensor("x", x)
         if x.dim() != 3 or x.shape[-1] != self.width or not x.is_floating_point():
             raise BadInput(
                 f"x must be embeddings (batch, tokens, width={self.width}) of floating point, got {x.dtype}"

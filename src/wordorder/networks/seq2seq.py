@@ -8,6 +8,7 @@ from wordorder.networks.cache import Cache
 from wordorder.networks.decoder import Decoder
 from wordorder.networks.encoder import Encoder
 from wordorder.ops import PositionsLike, check_key_padding
+from wordorder.ops.tokens import check_tensor
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Seq2Seq(nn.Module):
         """
         masks = {"source": (source_ids, source_padding_mask), "target": (target_ids, target_padding_mask)}
         for side, (ids, mask) in masks.items():
+            check_tensor(f"{side}_ids", ids)
             if ids.dim() == 2:  # the networks refuse others
                 check_key_padding(f"{side}_padding_mask", mask, ids.shape[0], ids.shape[1])
         encoded = self.encoder(

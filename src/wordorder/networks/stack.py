@@ -1,6 +1,6 @@
 """The base of encoders and decoders: token embeddings, word order, layers, and a norm at the end."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -31,8 +31,8 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
-from wordorder.ops.execution import may_be_read, run_layer, working_dtype
-from wordorder.ops.tokens import check_embeddings, check_token_ids
+from wordorder.ops.execution import may_be_read, run_layer, under_autocast, working_dtype
+from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
 """Hidden states, and if asked for all hidden states, attentions, and attentions on a source."""
@@ -112,9 +112,10 @@ class Stack(nn.Module):
 
         Raises:
             ValueError: neither or both of input_ids and inputs_embeds are given, or ids are not integers (B, T) or
-                outside the vocabulary (looked at on the CPU only).
+                outside the vocabulary (looked at on the CPU only); or as in `check_computable`.
         """
         given = check_given(input_ids, inputs_embeds, self.embedding, self.options.channels)
+        check_computable(given, self)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         check_positions_fit("positions", where, given.shape[0], given.shape[1])
         if inputs_embeds is not None:
@@ -253,8 +254,8 @@ class Stack(nn.Module):
             ValueError: as in `embed` and `wordorder.memory.check_step`; or keys are to be kept under gradient
                 checkpointing.
         """
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if given is None or given.dim() < 2:
+        given = one_input(input_ids, inputs_embeds)
+        if given.dim() < 2:
             self.embed(input_ids, inputs_embeds, positions)  # says what is wrong
             raise AssertionError
         valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
@@ -349,10 +350,11 @@ def check_left_padding(encoding: Composition, positions: object, key_padding_mas
 
 
 def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-    """Return the one of the two that was given."""
+    """Return the one of the two that was given; raise ValueError for both, none, or what is no tensor."""
     given = input_ids if inputs_embeds is None else inputs_embeds
     if given is None or (input_ids is not None and inputs_embeds is not None):
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    check_tensor("input_ids" if inputs_embeds is None else "inputs_embeds", given)
     return given
 
 
@@ -365,3 +367,48 @@ def check_given(input_ids: Tensor | None, inputs_embeds: Tensor | None, embeddin
     else:
         check_embeddings(given, channels)
     return given
+
+
+def check_computable(given: Tensor, network: Stack) -> None:
+    """Refuse what surely cannot be computed with: ids without values, or embeddings of another dtype than the weights.
+
+    Embeddings are left to torch under autocast, in a compiler, and where a tool may cast them: adapters, quantised or
+    sharded weights, hooks.
+
+    Raises:
+        BadInput: names the dtypes, or the device, and the remedy.
+    """
+    if torch.compiler.is_compiling():
+        return
+    name = "inputs_embeds" if given.is_floating_point() else "input_ids"
+    if given.is_meta and not all(weight.is_meta for weight in network.parameters()):
+        raise BadInput(f"{name} is on the meta device, without values, and the network is not: make it with values")
+    if not given.is_floating_point() or under_autocast(given.device):
+        return
+    first_layer = network.layers[0]
+    weight = next(first_layer.parameters(), None)
+    if weight is None or weight.dtype == given.dtype:
+        return
+    dtype = _common_dtype((network.encoding, network.embedding_norm, first_layer))
+    if dtype not in (None, given.dtype):
+        raise BadInput(
+            f"{name} is {given.dtype}, and the network's weights are {dtype}: take {name}.to({dtype}) or"
+            f" network.to({given.dtype}), or call the network under torch.autocast"
+        )
+
+
+def _common_dtype(parts: Sequence[nn.Module]) -> torch.dtype | None:
+    """Return the dtype of all weights of these parts; None where they differ or where a tool may cast their input."""
+    dtypes: set[torch.dtype] = set()
+    for module in (module for part in parts for module in part.modules()):
+        attributes = vars(module)
+        # sharding and quantisation change the class of modules or weights; accelerate sets a forward of its own
+        if not type(module).__module__.startswith(("torch.nn.modules.", "wordorder.")):
+            return None
+        if attributes["_forward_pre_hooks"] or "forward" in attributes:
+            return None
+        for weight in module.parameters(recurse=False):
+            if type(weight) not in (Tensor, nn.Parameter) or not weight.is_floating_point() or not weight.numel():
+                return None
+            dtypes.add(weight.dtype)
+    return dtypes.pop() if len(dtypes) == 1 else None

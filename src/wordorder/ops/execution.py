@@ -28,6 +28,11 @@ def as_autocast_casts(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
 
 
+def under_autocast(device: torch.device) -> bool:
+    """Tell whether autocast is on and counts on this device."""
+    return _autocast_of(device) is not None
+
+
 def _autocast_of(device: torch.device) -> str | None:
     """Return the device type whose autocast is on and counts here, for the meta device the CPU's; None if it is off."""
     kind = "cpu" if device.type == "meta" else device.type

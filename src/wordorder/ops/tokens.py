@@ -5,10 +5,19 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from wordorder.errors import BadInput
 from wordorder.ops.execution import may_be_read
 from wordorder.ops.visibility import valid_tokens
 
 Pooling = Literal["mean", "first", "last"]
+
+
+def check_tensor(name: str, value: object) -> None:
+    """Raise BadInput where an argument is no tensor, such as a list or an array of NumPy; None is left out."""
+    if value is not None and not isinstance(value, Tensor):
+        raise BadInput(
+            f"{name} must be a tensor (batch, tokens), got {type(value).__name__}; make it one, as with torch.tensor"
+        )
 
 
 def check_token_ids(token_ids_BT: Tensor, vocabulary: int | None) -> None:
@@ -16,6 +25,7 @@ def check_token_ids(token_ids_BT: Tensor, vocabulary: int | None) -> None:
 
     A vocabulary of None is unknown: the table itself refuses what it does not have.
     """
+    check_tensor("token ids", token_ids_BT)
     if token_ids_BT.dim() != 2 or token_ids_BT.dtype not in (torch.int64, torch.int32):
         shape = tuple(token_ids_BT.shape)
         raise ValueError(
