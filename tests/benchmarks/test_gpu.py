@@ -82,6 +82,7 @@ def test_a_step_that_is_stopped_leaves_what_it_has_and_no_older_file(script, mon
     assert json.loads(file.read_text(encoding="utf-8"))["rows"] == [1]
 
 
+@pytest.mark.slow
 def test_tests_that_are_stopped_report_what_was_done(script, monkeypatch, tmp_path):
     gpu = script("gpu")
     (tmp_path / "tests").mkdir()

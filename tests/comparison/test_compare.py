@@ -163,6 +163,7 @@ def test_files_of_something_else_are_never_replaced(make_recipe, log, tmp_path, 
     assert not log()
 
 
+@pytest.mark.slow
 def test_a_second_comparison_in_the_folder_of_one_that_works_is_refused(
     make_recipe, log, monkeypatch, start_comparison
 ):

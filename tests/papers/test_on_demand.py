@@ -27,20 +27,6 @@ def last_line_of(code: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-def test_models_and_unknown_networks_load_nothing_of_papers():
-    code = """
-import wordorder, wordorder.models, wordorder.networks, wordorder.encodings
-from wordorder.errors import BadInput
-from wordorder.models import build_config, build_model
-build_model(build_config("encoder", vocab_size=9, hidden_size=8, num_attention_heads=2), "masked-lm", seed=0)
-try:
-    build_config("perceptron")
-except BadInput as error:
-    assert "classifier" in str(error)
-"""
-    assert last_line_of(code + LOADED) == "[]"
-
-
 @pytest.mark.slow
 def test_a_comparison_of_encoders_loads_nothing_of_papers(tmp_path):
     code = f"""
@@ -55,28 +41,43 @@ except SystemExit as end:
     assert (tmp_path / "out" / "results.json").is_file()
 
 
-@pytest.mark.parametrize(
-    "load",
-    [
-        "AutoConfig.for_model('wordorder-classifier', **FIELDS)",
-        "AutoConfig.from_pretrained(FOLDER)",
-        "AutoModel.from_pretrained(FOLDER).config",
-        "AutoModelForSequenceClassification.from_pretrained(FOLDER, classifier_dropout=0.25).config",
-        "wordorder.models.build_config('classifier', **FIELDS)",
-    ],
-)
-def test_the_model_type_loads_after_a_plain_import_of_models(load, tmp_path):
+LOADS = [
+    "AutoConfig.for_model('wordorder-classifier', **FIELDS)",
+    "AutoConfig.from_pretrained(FOLDER)",
+    "AutoModel.from_pretrained(FOLDER).config",
+    "AutoModelForSequenceClassification.from_pretrained(FOLDER, classifier_dropout=0.25).config",
+    "wordorder.models.build_config('classifier', **FIELDS)",
+]
+
+
+def test_models_load_nothing_of_papers_until_its_model_type_is_named(tmp_path):
     from wordorder.models import build_model
 
     build_model(build_config("classifier", **CLASSIFIER), "classification", seed=0).save_pretrained(tmp_path)
+    # each name in a process of its own, whose imports are done once
     code = f"""
-import json, wordorder.models
+import json, os, sys, wordorder, wordorder.models, wordorder.networks, wordorder.encodings
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from wordorder.errors import BadInput
+from wordorder.models import build_config, build_model
+build_model(build_config("encoder", vocab_size=9, hidden_size=8, num_attention_heads=2), "masked-lm", seed=0)
+try:
+    build_config("perceptron")
+except BadInput as error:
+    assert "classifier" in str(error)
+assert not [name for name in sys.modules if name.startswith("wordorder.papers")]
 FOLDER, FIELDS = {str(tmp_path)!r}, {CLASSIFIER!r}
-config = {load}
-print(json.dumps([type(config).__name__, config.architecture, config.num_labels]))
+for load in {LOADS!r}:
+    child = os.fork()
+    if not child:
+        config = eval(load)
+        print(json.dumps([type(config).__name__, config.architecture, config.num_labels]), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, load
 """
-    assert json.loads(last_line_of(code)) == ["WordOrderClassifierConfig", "recurrent", 3]
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert lines == [["WordOrderClassifierConfig", "recurrent", 3]] * len(LOADS)
 
 
 def test_the_tasks_of_each_network_are_those_of_its_heads():
