@@ -35,10 +35,10 @@ def encodings_of(results: dict[str, Any]) -> str:
     rows = [
         [name, *("not defined" if ratio is None else f"{ratio:.2f}" for ratio in row)] for name, row in slow.items()
     ]
-    others = [ratio for name, row in ratios.items() if name not in slow for ratio in row if ratio]
+    others = {name: row for name, row in ratios.items() if name not in slow and name != results["limit"]}
+    quick = [ratio for row in others.values() for ratio in row if ratio]
     return table(["Encoding", *(network.capitalize() for network in networks)], rows) + (
-        f"\n\nThe other {len(names) - len(slow)} take {min(others):.2f} to {max(others):.2f} times as long"
-        f" as `{results['limit']}`."
+        f"\n\nThe other {len(others)} take {min(quick):.2f} to {max(quick):.2f} times as long as `{results['limit']}`."
     )
 
 

@@ -58,10 +58,11 @@ def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
         "| plain | 1.00 | 1.00 |",
         "| ours | 1.25 | 1.25 |",
     ]
-    networks = {"encoder": {"none": {"ratio": 1.0}}, "decoder": {"none": {"ratio": 1.0}, "cope": {"ratio": 1.2}}}
+    both = {"none": {"ratio": 1.0}, "rope": {"ratio": 1.01}}
+    networks = {"encoder": both, "decoder": {**both, "cope": {"ratio": 1.2}}}
     encodings = tables.speed_table({"settings": {}, "networks": networks, "limit": "none"})
     assert "| cope | not defined | 1.20 |" in encodings
-    assert encodings.endswith("The other 1 take 1.00 to 1.00 times as long as `none`.")
+    assert encodings.endswith("The other 1 take 1.01 to 1.01 times as long as `none`.")
     curve = {str(2**n): {"bytes": 2**20 * n, "seconds": 0.04} for n in range(10, 14)}
     assert "| 8,192 | 13 | 0.0 |" in (lengths := tables.speed_table({"sections": {"training step": curve}}))
     assert "| 4,096 |" not in lengths

@@ -1,8 +1,7 @@
 """Every code block of the README and the documentation: Python runs, recipes are read, command lines are parsed.
 
 A page's Python blocks run one after the other in one namespace, in a folder of its own; where the page goes on with
-"It prints `...`", they have printed that. A block that cannot run here (it needs a GPU, or a network) stands below a
-line `*Not run by the tests: REASON.*`, which a reader sees too.
+"It prints `...`", they have printed that.
 """
 
 import contextlib
@@ -32,7 +31,6 @@ RUN_ELSEWHERE = {
 """Pages, or folders of them, whose Python another test runs, with more to say about the outcome."""
 
 PRINTS = re.compile(r"\s*It prints (`[^`\n]+`(?:(?:, | and )`[^`\n]+`)*)\.")
-NOT_RUN = re.compile(r"\*Not run by the tests: ([^*]+)\.\*\n+$")
 FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -44,8 +42,6 @@ class Block:
     title: str
     """The name of a file, or nothing."""
     text: str
-    not_run: str | None
-    """Why it is not run."""
     prints: list[str]
     """The lines that the page says it prints."""
 
@@ -60,13 +56,11 @@ def blocks(page: Path, *languages: str) -> Iterator[Block]:
         indent, language, rest, body = fence.groups()
         if language in languages:
             title = re.search(r'title="([^"]+)"', rest)
-            reason = NOT_RUN.search(text[: fence.start()])
             prints = PRINTS.match(text, fence.end())
             yield Block(
                 language,
                 title[1] if title else "",
                 re.sub(rf"^{indent}", "", body, flags=re.MULTILINE),
-                reason[1] if reason else None,
                 re.findall(r"`([^`]+)`", prints[1]) if prints else [],
             )
 
@@ -125,7 +119,7 @@ def test_python_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("WORDORDER_CACHE", os.environ["WORDORDER_CACHE"])
-    runnable = [block for block in blocks(page, "python") if block.not_run is None]
+    runnable = list(blocks(page, "python"))
     for block in runnable:
         if block.title:
             Path(block.title).write_text(block.text, encoding="utf-8")
