@@ -195,6 +195,17 @@ def test_prepare_warns_once_where_nobody_ever_embeds(encoding):
     positional.prepare(x)
 
 
+def test_a_body_whose_embeddings_come_from_elsewhere_compiles_without_a_break():
+    positional = Positional("learned", width=16, heads=2, layers=1, max_positions=8)
+    x, heads = torch.randn(2, 5, 16), torch.randn(2, 2, 5, 8)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def body(x):
+        return positional.prepare(x).attend(0, heads, heads, heads)
+
+    assert body(x).shape == heads.shape
+
+
 def test_embed_may_be_compiled_and_prepare_not():
     positional, x = Positional("learned", **SIZES), torch.randn(2, 7, 16)
     embed = torch.compile(positional.embed, backend="eager")

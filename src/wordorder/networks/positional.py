@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_attention
 from wordorder.encodings import OnEmbeddings, build_encoding
@@ -266,7 +267,7 @@ class Positional(nn.Module):
             )
 
     def _warn_without_embed(self) -> None:
-        if not self._may_lack_embed:
+        if not self._may_lack_embed or is_compiling():
             return
         self._may_lack_embed = False  # said once
         call = "embed(input_ids=ids)" if self.embedding is not None else "embed(x)"
