@@ -138,3 +138,12 @@ def test_a_model_is_built_by_a_name_or_by_its_class():
 def test_a_classifier_without_classes_is_refused():
     with pytest.raises(BadInput, match="num_labels must be positive, got 0"):
         WordOrderEncoderConfig(vocab_size=30, num_labels=0)
+
+
+def test_sizes_that_nobody_set_follow_when_a_field_is_changed():
+    config = build_config("decoder", hidden_size=32, num_attention_heads=4)
+    config.hidden_size, config.num_attention_heads = 64, 2
+    assert (config.intermediate_size, config.num_key_value_heads) == (256, 2)
+    own = build_config("decoder", hidden_size=32, num_attention_heads=4, intermediate_size=48, num_key_value_heads=2)
+    own.hidden_size, own.num_attention_heads = 64, 8
+    assert (own.intermediate_size, own.num_key_value_heads) == (48, 2)

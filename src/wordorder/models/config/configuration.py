@@ -171,6 +171,13 @@ class WordOrderConfig(PreTrainedConfig):
             self.wordorder_version = __version__
         super().__post_init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
+    def __setattr__(self, key: str, value: Any) -> None:
+        """Set a field, and with it the sizes that follow it."""
+        for name, (followed, factor) in FOLLOWING_SIZES.items():
+            if key == followed and vars(self).get(name, 0) == factor * vars(self).get(key, -1):
+                super().__setattr__(name, factor * value)  # pyright: ignore[reportUnknownMemberType]
+        super().__setattr__(key, value)  # pyright: ignore[reportUnknownMemberType]
+
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration from the fields of a file and those that a call changes, checked together.
