@@ -1,12 +1,14 @@
 """What an encoding of somebody's own sets in its constructor is what training starts with."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
 from wordorder import Decoder, Encoder, Positional
-from wordorder.encodings import CATALOG, T5, OnDistance, OnEmbeddings, register_encoding
+from wordorder.encodings import CATALOG, T5, OnDistance, OnEmbeddings, Rotary, register_encoding
 from wordorder.models import build_config, build_model
 from wordorder.networks import check_encoding
 
@@ -38,6 +40,14 @@ class Drawn(Near):
 
 class Louder(T5):
     """Multiply T5's numbers."""
+
+
+class Scaled(Rotary):
+    """Hold a number for each head, which begins at 1, beside the turns."""
+
+    def __init__(self, head_dim: int, heads: int) -> None:
+        super().__init__(head_dim)
+        self.gain = nn.Parameter(torch.ones(heads))
 
 
 class Summed(OnEmbeddings):
@@ -110,7 +120,12 @@ def test_a_loaded_model_without_them_draws_them(tmp_path):
     build_model(build_config("decoder", encoding="none", **plain), "causal-lm", seed=0).save_pretrained(tmp_path)
     from wordorder.models import WordOrderDecoderForCausalLM
 
-    model = WordOrderDecoderForCausalLM.from_pretrained(tmp_path, encoding="near")
+    with pytest.warns(UserWarning, match=r"Near was built on the meta device.*draw_parameters"):
+        model = WordOrderDecoderForCausalLM.from_pretrained(tmp_path, encoding="near")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.save_pretrained(tmp_path / "with")
+        WordOrderDecoderForCausalLM.from_pretrained(tmp_path / "with")
     assert all(parameter.isfinite().all() and parameter.abs().max() < 10 for parameter in model.parameters())
 
 
@@ -121,3 +136,6 @@ def test_the_checks_tell_with_what_training_starts():
     assert "draw_parameters" in told[0]
     for kind in (Drawn, Louder, "t5"):
         assert not any(finding.check == "start values" for finding in check_encoding(kind))
+    told = [finding.message for finding in check_encoding(Scaled) if finding.check == "start values"]
+    assert told == [told[0]]
+    assert "Rotary draws" in told[0]

@@ -301,17 +301,22 @@ def _keep_start_values(part: Encoding) -> None:
     """Mark the modules of a class from outside of this package: what its constructor has set is not drawn again.
 
     Not where it draws its parameters itself or derives from an encoding of this package, which is drawn like that one;
-    nor where it has set nothing, on torch's meta device.
+    nor where they were lost, on torch's meta device.
     """
-    bases = [kind for kind in type(part).__mro__ if _is_ours(kind)]
-    derived = bool(bases) and not inspect.isabstract(bases[0]) and bases[0] is not Encoding
-    if derived or hasattr(part, "draw_parameters") or any(parameter.is_meta for parameter in part.parameters()):
+    if drawn_like(part) is not None or hasattr(part, "draw_parameters"):
         return
+    lost = any(parameter.is_meta for parameter in part.parameters())
     waiting: list[nn.Module] = [part]
     while waiting:
         module = waiting.pop()
-        vars(module)["keeps_start_values"] = True
+        vars(module)["keeps_start_values"] = type(part).__name__ if lost else True
         waiting += [child for child in module.children() if not _is_ours(type(child))]
+
+
+def drawn_like(part: Encoding) -> type | None:
+    """Return the encoding of this package from which a class derives, and whose start values it has; None if none."""
+    base = next(kind for kind in type(part).__mro__ if _is_ours(kind))
+    return None if inspect.isabstract(base) or base is Encoding else base
 
 
 def keeps_start_values(module: nn.Module) -> bool:

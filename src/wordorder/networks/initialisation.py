@@ -1,6 +1,7 @@
 """Initial weights: one rule for every network, and a way to draw them from a seed and a parameter's name."""
 
 import hashlib
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import cast
@@ -37,6 +38,14 @@ def initialise_module(
     """
     if keeps_start_values(module):
         return
+    lost, parameters = vars(module).get("keeps_start_values"), list(module.parameters(recurse=False))
+    loaded = all(getattr(parameter, "_is_hf_initialized", False) for parameter in parameters)
+    if lost and not loaded and not any(parameter.is_meta for parameter in parameters):
+        warnings.warn(
+            f"{lost} was built on the meta device, where what its constructor sets is lost, and is drawn anew: give it"
+            " draw_parameters(std, generator_for), or build the model elsewhere",
+            stacklevel=2,
+        )
     own_rule = getattr(module, "draw_parameters", None)
     if callable(own_rule):
         own_rule(std, generator_for)
