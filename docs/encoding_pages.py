@@ -28,7 +28,7 @@ from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.summary import quality_of
-from wordorder.data.generated.catalog import GENERATED
+from wordorder.data.generated import GENERATED
 from wordorder.encodings import CATALOG, names_of, options_of
 from wordorder.tasks.catalog import forms_of
 from wordorder.training.recipe.schema import recipe_schema

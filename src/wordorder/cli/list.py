@@ -101,7 +101,7 @@ def entries() -> dict[str, Any]:
 
     from wordorder.data import TOKENIZER_KINDS
     from wordorder.data.corpora import FILE_ENDINGS
-    from wordorder.data.generated.catalog import GENERATED
+    from wordorder.data.generated import GENERATED
     from wordorder.encodings import CATALOG, build_encoding, options_of
     from wordorder.tasks import TASKS
     from wordorder.tasks.catalog import forms_of

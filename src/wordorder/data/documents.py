@@ -21,7 +21,7 @@ from wordorder.data.corpora.read import (
     official_splits,
 )
 from wordorder.data.corpora.sentence_pairs import is_scan, keep_translations_together, read_line_pairs, read_scan
-from wordorder.data.generated.catalog import generated_faults
+from wordorder.data.generated import generated_faults
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.settings import NONE, DataSettings, TokenizerConfig
 from wordorder.errors import BadInput

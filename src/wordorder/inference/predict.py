@@ -178,7 +178,7 @@ def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
     """
     import torch
 
-    from wordorder.data.generated.catalog import GENERATED
+    from wordorder.data.generated import GENERATED
     from wordorder.models.hub.saved_folder import check_tokenizer
 
     settings, task = data_settings(model_dir), _generated_task(model_dir)

@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
-from wordorder.data.generated.catalog import GENERATED
+from wordorder.data.generated import GENERATED
 from wordorder.data.generated.task import GeneratedTask
 from wordorder.data.settings import DataSettings
 from wordorder.tasks.task import PERPLEXITY, Metric, Task, TaskOption

@@ -8,7 +8,7 @@ import pytest
 from solvers import SOLVERS
 
 from wordorder.data import DataConfig, read_documents
-from wordorder.data.generated.catalog import GENERATED, lengths_of
+from wordorder.data.generated import GENERATED, lengths_of
 from wordorder.data.generated.task import GeneratedTask
 
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from wordorder.comparison.probes.probe import Axes, Measured, Probe, Row, Trained
 from wordorder.comparison.probes.texts import TOKENS_PER_BATCH
 from wordorder.data.examples.collate import CollateLanes
-from wordorder.data.examples.keys import KeyedExamples
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.examples.masking import IGNORED
-from wordorder.data.generated.catalog import GENERATED, lengths_of
+from wordorder.data.examples.order import KeyedExamples
+from wordorder.data.generated import GENERATED, lengths_of
 from wordorder.tasks import Task
 from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from wordorder.data.corpora.document import Part, Row
 from wordorder.data.corpora.plain_text import decode
-from wordorder.data.generated.catalog import GENERATED, lengths_of
+from wordorder.data.generated import GENERATED, lengths_of
 from wordorder.data.generated.task import GeneratedTask, Lengths
 from wordorder.data.settings import TASK, DataSettings
 from wordorder.errors import BadInput, MissingExtra

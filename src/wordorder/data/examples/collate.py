@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wordorder.data.examples.keys import Example
 from wordorder.data.examples.masking import IGNORED
+from wordorder.data.examples.order import Example
 
 _MULTIPLE = 8  # of the lengths of padded batches, for faster kernels and fewer shapes to compile
 

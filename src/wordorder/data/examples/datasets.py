@@ -13,9 +13,9 @@ from torch import Tensor
 
 from wordorder.data.examples.collate import Collate, CollateLanes
 from wordorder.data.examples.encode import EncodedDocuments
-from wordorder.data.examples.keys import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.examples.masking import IGNORED, Masking
+from wordorder.data.examples.order import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.examples.segments import Segments, SentencePairs, framed
 from wordorder.data.reading_log import ReadingLog
 

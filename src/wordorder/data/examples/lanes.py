@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 
 from wordorder.data.examples.encode import EncodedDocuments, Integers
-from wordorder.data.examples.keys import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.examples.masking import IGNORED
+from wordorder.data.examples.order import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.examples.segments import in_a_row
 from wordorder.data.randomness import counter_hash
 from wordorder.errors import BadInput

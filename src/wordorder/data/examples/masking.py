@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from wordorder.data.examples.keys import Example
+from wordorder.data.examples.order import Example
 from wordorder.data.randomness import Words, counter_hash, splitmix64, uniform
 
 IGNORED = -100
