@@ -29,9 +29,9 @@ class Interruption:
     So a second Ctrl-C raises KeyboardInterrupt and a second SIGTERM ends the process, but the SIGTERM that a cluster
     sends some time after its SIGUSR1 does not break off the save that SIGUSR1 asked for. Under a launcher, and in a
     comparison's workers, a second signal changes nothing: it is the first one, passed on. Nor does a second SIGXCPU,
-    which the system sends every second. A signal that is ignored stays ignored, as SIGINT is in a shell's background
-    jobs and SIGHUP under nohup. Outside the main thread, where Python lets no handler be
-    set, signals keep their meaning.
+    which the system sends every second, or SIGHUP, which comes twice when a terminal closes. A signal that is ignored
+    stays ignored, as SIGINT is in a shell's background jobs and SIGHUP under nohup. Outside the main thread, where
+    Python lets no handler be set, signals keep their meaning.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Interruption:
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or signal.Signals(number)
         # a signal to all processes of a terminal or a job arrives a second time, passed on
-        if is_watched_over() or number == getattr(signal, "SIGXCPU", None):
+        if is_watched_over() or signal.Signals(number).name in ("SIGHUP", "SIGXCPU"):
             return
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
