@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -45,6 +46,78 @@ def test_a_folder_that_another_process_writes_into_is_refused_and_free_when_it_i
     with locked(tmp_path / "run"):
         assert str(os.getpid()) in (tmp_path / "run" / ".lock").read_text()
     assert not list((tmp_path / "run").iterdir())
+
+
+AGAIN = """
+import sys
+from pathlib import Path
+from wordorder.errors import BadInput
+from wordorder.training.runs.folder import locked
+try:
+    locked(Path(sys.argv[1])).__enter__()
+except BadInput as error:
+    print(error)
+"""
+
+
+def test_a_folder_that_this_process_holds_is_refused_and_stays_held(tmp_path):
+    """The system would let the process in again, and free the lock at the inner end."""
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    command = [sys.executable, "-c", AGAIN, tmp_path / "run"]
+    with locked(tmp_path / "run"):
+        for name in ("run", "link"):
+            with pytest.raises(BadInput, match=r"is being written by this process; .*--output-dir FOLDER"):
+                locked(tmp_path / name).__enter__()
+        with locked(tmp_path / "run" / "arm"):
+            pass
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        assert f"is being written by process {os.getpid()} on" in done.stdout
+    with locked(tmp_path / "run"):
+        pass
+
+
+def test_of_threads_that_start_together_one_gets_the_folder(tmp_path):
+    together, results = threading.Barrier(4), []
+
+    def enter():
+        together.wait()
+        try:
+            with locked(tmp_path):
+                results.append("entered")
+                together.wait()
+        except BadInput:
+            results.append("refused")
+            together.wait()
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == ["entered", *["refused"] * 3]
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from wordorder.training.runs.folder import locked
+folder = Path(sys.argv[1])
+left, leave = os.pipe()
+with locked(folder):
+    child = os.fork()
+    if not child:
+        os.read(left, 1)
+        with locked(folder):
+            print("child holds", flush=True)
+        os._exit(0)
+os.write(leave, b"1")
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_fork_does_not_take_itself_for_the_holder(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "child holds\n"), done.stderr
 
 
 def test_a_folder_that_was_made_for_the_lock_goes_with_it_unless_something_was_written(tmp_path):

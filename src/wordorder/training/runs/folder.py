@@ -164,6 +164,7 @@ def read_curve(run_folder: Path) -> list[dict[str, Any]]:
 
 
 LOCK = ".lock"
+_held: dict[tuple[int, int, int], object] = {}  # by process: a fork copies what its parent holds
 
 
 @contextmanager
@@ -171,25 +172,38 @@ def locked(folder: Path) -> Generator[None]:
     """Hold a folder for this process; one that was made for it and stays empty is removed at the end.
 
     The lock is POSIX's record lock, which belongs to the process alone: the system frees it at once when the process is
-    killed, also where forked workers of it live on.
+    killed, also where forked workers of it live on. It would let the process in again, and closing the file frees it.
 
     Raises:
-        BadInput: another process holds the folder.
+        BadInput: another process holds the folder, or this one already does.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     make_folder(folder)
-    path = folder / LOCK
-    handle = _lock(path)
+    path, status, holder = folder / LOCK, folder.stat(), object()
+    key = os.getpid(), status.st_dev, status.st_ino
+    if _held.setdefault(key, holder) is not holder:  # one step, for threads
+        raise _busy(folder, "this process")
     try:
-        yield
+        handle = _lock(path)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # while it is held; the folder may have been moved, and another be in its place
+                if os.path.samestat(os.fstat(handle), path.stat()):
+                    path.unlink()
+            os.close(handle)
+            for made in missing:
+                with suppress(OSError):  # it is not empty
+                    made.rmdir()
     finally:
-        with suppress(OSError):  # while it is held; the folder may have been moved, and another be in its place
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                path.unlink()
-        os.close(handle)
-        for made in missing:
-            with suppress(OSError):  # it is not empty
-                made.rmdir()
+        del _held[key]
+
+
+def _busy(folder: Path, holder: str) -> BadInput:
+    return BadInput(
+        f"training.output_dir: {str(folder)!r} is being written by {holder}; wait for its end, stop it, or name "
+        "another folder by --output-dir FOLDER"
+    )
 
 
 def _lock(path: Path) -> int:
@@ -203,10 +217,7 @@ def _lock(path: Path) -> int:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 holder = os.read(handle, 300).decode(errors="replace").strip() or "another process"
                 os.close(handle)
-                raise BadInput(
-                    f"training.output_dir: {str(path.parent)!r} is being written by {holder}; wait for its end, stop "
-                    "it, or name another folder by --output-dir FOLDER"
-                ) from None
+                raise _busy(path.parent, holder) from None
             unlocked = f"{path.parent}: its file system has no locks ({error.strerror}); start nothing else in it"
             print(printable(unlocked), file=sys.stderr)
         with suppress(FileNotFoundError):
