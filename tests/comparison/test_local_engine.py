@@ -184,3 +184,18 @@ def test_a_signal_to_a_worker_that_has_no_run_yet_is_no_traceback(capfd):
         worker.submit(os.getpid).result(timeout=60)
     worker.shutdown()
     assert "Traceback" not in capfd.readouterr().err
+
+
+class TermAsItIsSent:
+    """Reaches its process by SIGTERM while the pool pickles it, as the result of a task."""
+
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return TermAsItIsSent, ()
+
+
+def test_a_signal_while_a_result_is_sent_back_ends_the_worker():
+    worker = Worker()
+    with pytest.raises(BrokenProcessPool):
+        worker.submit(TermAsItIsSent).result(timeout=60)
+    worker.shutdown()

@@ -9,7 +9,6 @@ import ctypes
 import gc
 import os
 import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -254,8 +253,9 @@ def start_worker(own: Sequence[Source] = ()) -> None:
         os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
     for number in SIGNALS:
         if number != signal.SIGINT:
-            # between runs, and while a run's modules are imported, it ends without a word
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+            # Between runs, and while a run's modules are imported, it ends without a word. SystemExit would not do: the
+            # pool catches it while it sends a result back.
+            signal.signal(number, lambda number, frame: os._exit(128 + number))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     load_again(own)
 
