@@ -10,7 +10,7 @@ from wordorder.errors import BadInput
 from wordorder.networks import DecoderOutput, EncoderOutput
 from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary, Contiguous, Packed, Positions, gather_tokens
-from wordorder.ops.execution import may_be_read, transformed
+from wordorder.ops.execution import has_values, may_be_read
 from wordorder.ops.tokens import check_tensor
 
 Output = TypeVar("Output", EncoderOutput, DecoderOutput)
@@ -240,7 +240,7 @@ def cached_layout(
     """
     _check_ids("position_ids", position_ids, shape)
     valid_BS = cached_mask(shape, held, attention_mask)
-    if valid_BS is not None and (not _may_wait(valid_BS) or padding_within(valid_BS) is not None):
+    if valid_BS is not None and (not has_values(valid_BS) or padding_within(valid_BS) is not None):
         counted_BS = (valid_BS.cumsum(1) - 1).clamp(min=0)
         if position_ids is not None:
             counted_BS = counted_BS + (position_ids[:, -1:] - counted_BS[:, -1:])
@@ -273,21 +273,13 @@ def cached_mask(shape: tuple[int, int], held: int, attention_mask: Tensor | None
 def padding_within(valid_BS: Tensor) -> tuple[int, int] | None:
     """Return row and column of the first padding between tokens of a row; None where there is none.
 
-    It is looked at on a GPU too, since whoever reads with a cache waits for each token.
+    The caller asks `has_values` first. A GPU is waited for, as whoever reads with a cache does for each token.
     """
-    if not _may_wait(valid_BS):
-        return None
     between_BS = (~valid_BS & (valid_BS.cumsum(1) > 0))[:, :-1] & valid_BS[:, 1:]
     if not between_BS.any():
         return None
     row, column = (int(index) for index in between_BS.nonzero()[0])
     return row, column
-
-
-def _may_wait(tensor: Tensor) -> bool:
-    """Tell whether values may be read: not where a model is compiled or captured, nor where there are none."""
-    capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    return not (torch.compiler.is_compiling() or transformed() or tensor.is_meta or capturing)
 
 
 def _check_ids(name: str, ids: Tensor | None, shape: tuple[int, int]) -> None:

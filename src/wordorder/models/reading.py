@@ -21,6 +21,7 @@ from wordorder.models.pretrained import ForwardOptions
 from wordorder.networks import Decoder, DecoderOutput, Encoder, EncoderOutput
 from wordorder.networks.stack import one_input
 from wordorder.ops import Positions
+from wordorder.ops.execution import has_values
 
 
 def encode_batch(encoder: Encoder, texts: Texts, **options: Unpack[ForwardOptions]) -> EncoderOutput:
@@ -119,7 +120,7 @@ def read_next_tokens(network: Decoder, cache: Cache, texts: Texts, **options: Un
     cache = _checked(network, cache, given)
     held = cache.get_seq_length()
     mask = cached_mask(texts.shape, held, texts.attention_mask)
-    gap = None if mask is None else padding_within(mask)
+    gap = None if mask is None or not has_values(mask) else padding_within(mask)
     if gap is not None:
         raise BadInput(
             f"attention_mask has padding between tokens (row {gap[0]}, column {gap[1]}), at which the segments of a"

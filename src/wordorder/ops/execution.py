@@ -48,9 +48,15 @@ def transformed() -> bool:
     return bool(functorch is not None and functorch()) or level >= 0
 
 
-def may_be_read(given: Tensor) -> bool:
-    """Tell whether to look at values: on a GPU that would stop the stream, and where they are traced it cannot be."""
-    return not torch.compiler.is_compiling() and not transformed() and given.device.type == "cpu"
+def has_values(tensor: Tensor) -> bool:
+    """Tell whether there are values to look at: none where they are traced, captured, or on torch's meta device."""
+    captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return not (torch.compiler.is_compiling() or transformed() or tensor.is_meta or captured)
+
+
+def may_be_read(tensor: Tensor) -> bool:
+    """Tell whether to look at values: on a GPU that would stop the stream."""
+    return tensor.device.type == "cpu" and has_values(tensor)
 
 
 def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:
