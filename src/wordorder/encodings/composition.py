@@ -309,7 +309,7 @@ def _keep_start_values(part: Encoding) -> None:
     waiting: list[nn.Module] = [part]
     while waiting:
         module = waiting.pop()
-        vars(module)["keeps_start_values"] = type(part).__name__ if lost else True
+        vars(module)["lost_start_values" if lost else "keeps_start_values"] = type(part).__name__
         waiting += [child for child in module.children() if not _is_ours(type(child))]
 
 
@@ -321,7 +321,7 @@ def drawn_like(part: Encoding) -> type | None:
 
 def keeps_start_values(module: nn.Module) -> bool:
     """Tell whether a module starts with what its constructor set, as encodings from outside of this package do."""
-    return getattr(module, "keeps_start_values", False) is True
+    return "keeps_start_values" in vars(module)
 
 
 def _is_ours(kind: type) -> bool:

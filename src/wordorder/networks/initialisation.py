@@ -38,7 +38,7 @@ def initialise_module(
     """
     if keeps_start_values(module):
         return
-    lost, parameters = vars(module).get("keeps_start_values"), list(module.parameters(recurse=False))
+    lost, parameters = vars(module).get("lost_start_values"), list(module.parameters(recurse=False))
     loaded = all(getattr(parameter, "_is_hf_initialized", False) for parameter in parameters)
     if lost and not loaded and not any(parameter.is_meta for parameter in parameters):
         warnings.warn(
