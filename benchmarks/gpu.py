@@ -112,11 +112,10 @@ def run_step(step: str, file: Path, *, dry: bool) -> None:
         partial.replace(file)
 
     write({})  # a step that is stopped before its first result leaves no older file
-    found = {"smoke": smoke, "tests": gpu_tests, "attention": attention, "tuning": tuning, "training": training}[step](
-        device, dry, write
-    )
-    write(found, finished=True)
-    if found.get("failed"):
+    steps = {"smoke": smoke, "tests": gpu_tests, "attention": attention, "tuning": tuning, "training": training}
+    document = steps[step](device, dry, write)
+    write(document, finished=True)
+    if document.get("failed"):
         sys.exit(1)
 
 

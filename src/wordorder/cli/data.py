@@ -38,14 +38,17 @@ def print_description(description: dict[str, Any]) -> None:
 
     counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
     splits = description["splits"].items()
-    rows = [(name, *(own[key] for key in counts)) for name, own in splits]
+    rows = [(name, *(statistics[key] for key in counts)) for name, statistics in splits]
     print_table("Texts", ("split", *counts), rows, numbers=True)
-    rows = [(name, *(own["tokens_per_document"][key] for key in lengths)) for name, own in splits]
+    rows = [(name, *(statistics["tokens_per_document"][key] for key in lengths)) for name, statistics in splits]
     print_table("Tokens per document", ("split", *lengths), rows, numbers=True)
-    for name, own in splits:
-        if own["unknown_fraction"] > MOST_UNSAID_UNKNOWN:
-            print(f"{own['unknown_fraction']:.1%} of the tokens of {name} are [UNK].")
-    within = [(name, *(own[key] for key in ("documents", "exact"))) for name, own in description["within"].items()]
+    for name, statistics in splits:
+        if statistics["unknown_fraction"] > MOST_UNSAID_UNKNOWN:
+            print(f"{statistics['unknown_fraction']:.1%} of the tokens of {name} are [UNK].")
+    within = [
+        (name, *(statistics[key] for key in ("documents", "exact")))
+        for name, statistics in description["within"].items()
+    ]
     if not within:
         print("The texts are generated: none of validation or test is in another split. Duplicates are not looked for.")
         return
@@ -63,8 +66,8 @@ def print_description(description: dict[str, Any]) -> None:
         print(f"{description['dropped_duplicates']:,} texts are left out, because a later split has the same.")
     if description["dropped_empty"]:
         print(f"{description['dropped_empty']:,} rows have no text.")
-    for kind, own in description["passed_over"].items():
+    for kind, entry in description["passed_over"].items():
         examples = (
-            (f"{name} {count:,}" for name, count in own["files"].items()) if kind == LEFT_OUT else own["first"][:3]
+            (f"{name} {count:,}" for name, count in entry["files"].items()) if kind == LEFT_OUT else entry["first"][:3]
         )
-        print(printable(f"{kind}: {own['count']:,}; {'; '.join(examples)}"))
+        print(printable(f"{kind}: {entry['count']:,}; {'; '.join(examples)}"))

@@ -143,8 +143,8 @@ class Cost:
 
     def value(self, entry: Summary, arm: ArmResult) -> float | None:
         """Return the cost of an arm in the title's unit."""
-        found = self.measured(entry, arm)
-        return None if found is None else found / self.unit
+        amount = self.measured(entry, arm)
+        return None if amount is None else amount / self.unit
 
 
 def _middle(key: str) -> Callable[[Summary, ArmResult], float | None]:

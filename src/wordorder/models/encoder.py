@@ -126,19 +126,19 @@ def read_document(
         ValueError: as in `WordOrderEncoderModel.forward`; or attention weights are asked for over several segments.
     """
     refuse_mems(inputs)
-    given, length = one_input(input_ids, inputs_embeds), model.config.segment_length
-    if model.config.memory == "none" or length is None or given.dim() < 2 or given.shape[1] <= length:
+    tokens, length = one_input(input_ids, inputs_embeds), model.config.segment_length
+    if model.config.memory == "none" or length is None or tokens.dim() < 2 or tokens.shape[1] <= length:
         return model(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids=sequence_ids, **inputs)
     if forward_options(model.config, inputs.get("output_attentions"), None)["return_attentions"]:
         raise ValueError(
-            f"output_attentions: {given.shape[1]} tokens are read in segments of segment_length = {length}, and each"
+            f"output_attentions: {tokens.shape[1]} tokens are read in segments of segment_length = {length}, and each"
             " attends to slots of its own; pass the segments to .model one by one, with memory=, to see their weights"
         )
     check_token_types(inputs.pop("token_type_ids", None), input_ids, inputs_embeds)  # once, of all segments
-    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
+    layout = layout_of((tokens.shape[0], tokens.shape[1]), attention_mask, None)
     ids, vectors = (None if tensor is None else layout.turn(tensor) for tensor in (input_ids, inputs_embeds))
     outputs: list[WordOrderModelOutput] = []
-    for start in range(0, given.shape[1], length):
+    for start in range(0, tokens.shape[1], length):
         cut = slice(start, start + length)
         segment, mask, embedded = (None if x is None else x[:, cut] for x in (ids, layout.valid_BT, vectors))
         outputs.append(model(segment, mask, position_ids, embedded, sequence_ids=sequence_ids, **inputs))

@@ -262,11 +262,11 @@ def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
     Raises:
         ValueError: the model has none of these modules, or no projections of positions.
     """
-    held = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    found = [name for name in CONTENT if name in held]
-    if not found:
+    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    content = [name for name in CONTENT if name in names]
+    if not content:
         raise ValueError(f"model must have attention ({', '.join(CONTENT)}), got {type(model).__name__}")
-    own = [name for name in POSITIONS if name in held]
-    if positions and not own:
+    positional = [name for name in POSITIONS if name in names]
+    if positions and not positional:
         raise ValueError(f"positions: encoding {model.config.encoding!r} has no projections of positions; leave it out")
-    return found + own if positions else found
+    return content + positional if positions else content

@@ -171,9 +171,9 @@ class Decoder(Stack):
         if key_positions is not None and positions is None:
             raise BadInput("key_positions says where all keys stand: pass positions too, where these tokens stand")
         check_left_padding(self.encoding, positions, key_padding_mask)
-        given = one_input(input_ids, inputs_embeds)
-        if positions is None and cache is not None and given.dim() > 1:
-            positions = Contiguous(given.shape[1], cache.length)
+        ids_or_embeds = one_input(input_ids, inputs_embeds)
+        if positions is None and cache is not None and ids_or_embeds.dim() > 1:
+            positions = Contiguous(ids_or_embeds.shape[1], cache.length)
         x_BTC, where = self.embed(input_ids, inputs_embeds, positions)
         if cache is not None and self.checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass cache=None")
@@ -255,10 +255,10 @@ def _all_positions(
     positions: Positions, cache: Cache | None, key_positions: PositionsLike | None, batch: int
 ) -> Positions | None:
     """Return the positions of all keys, those in the cache first; None where they are the queries' positions."""
-    held = 0 if cache is None else cache.length
+    cached = 0 if cache is None else cache.length
     if key_positions is not None:
         keys = as_positions(key_positions)
-        check_positions_fit("key_positions", keys, batch, held + positions.length)
+        check_positions_fit("key_positions", keys, batch, cached + positions.length)
         return keys
     if cache is None:
         return None
@@ -267,4 +267,4 @@ def _all_positions(
             f"positions with a cache must be Contiguous, got {type(positions).__name__}; pass key_positions too, where"
             " all keys stand"
         )
-    return None if not held else Contiguous(held + positions.length, positions.offset - held)
+    return None if not cached else Contiguous(cached + positions.length, positions.offset - cached)

@@ -114,16 +114,16 @@ class Stack(nn.Module):
             ValueError: neither or both of input_ids and inputs_embeds are given, or ids are not integers (B, T) or
                 outside the vocabulary (looked at on the CPU only); or as in `check_computable`.
         """
-        given = check_given(input_ids, inputs_embeds, self.embedding, self.options.channels)
-        check_computable(given, self)
-        where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
-        check_positions_fit("positions", where, given.shape[0], given.shape[1])
+        ids_or_embeds = check_given(input_ids, inputs_embeds, self.embedding, self.options.channels)
+        check_computable(ids_or_embeds, self)
+        where = Contiguous(ids_or_embeds.shape[1]) if positions is None else as_positions(positions)
+        check_positions_fit("positions", where, ids_or_embeds.shape[0], ids_or_embeds.shape[1])
         if inputs_embeds is not None:
             x_BTC = inputs_embeds
         elif _reads_positions(self.embedding):
-            x_BTC = self.embedding(given, where if in_segment is None else in_segment)
+            x_BTC = self.embedding(ids_or_embeds, where if in_segment is None else in_segment)
         else:
-            x_BTC = self.embedding(given)
+            x_BTC = self.embedding(ids_or_embeds)
         if self.embedding_scale is not None:
             x_BTC = x_BTC * self.embedding_scale
         return self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where, window))), where
@@ -173,9 +173,9 @@ class Stack(nn.Module):
             all_hidden.append(x_BTC)
             arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
             if return_attentions:
-                own, cross = cast("DecoderLayer", layer).attention_weights(x_BTC, *arguments)
-                attentions.append(own)
-                cross_attentions += [] if cross is None else [cross]
+                self_weights, source_weights = cast("DecoderLayer", layer).attention_weights(x_BTC, *arguments)
+                attentions.append(self_weights)
+                cross_attentions += [] if source_weights is None else [source_weights]
             x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self.checkpointed)
         hidden = self.finish(x_BTC)
         return (
@@ -254,13 +254,13 @@ class Stack(nn.Module):
             ValueError: as in `embed` and `wordorder.memory.check_step`; or keys are to be kept under gradient
                 checkpointing.
         """
-        given = one_input(input_ids, inputs_embeds)
-        if given.dim() < 2:
+        ids_or_embeds = one_input(input_ids, inputs_embeds)
+        if ids_or_embeds.dim() < 2:
             self.embed(input_ids, inputs_embeds, positions)  # says what is wrong
             raise AssertionError
-        valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
-        step = SegmentStep(segment, given.shape[1], valid_BT, self.causal, self.encoding.position_dependent)
-        check_step(step, given.shape[0], channels=self.options.channels, heads=self.heads)
+        valid_BT = valid_tokens(key_padding_mask, ids_or_embeds.shape[0], ids_or_embeds.shape[1])
+        step = SegmentStep(segment, ids_or_embeds.shape[1], valid_BT, self.causal, self.encoding.position_dependent)
+        check_step(step, ids_or_embeds.shape[0], channels=self.options.channels, heads=self.heads)
         if segment.keep and self.checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
         x_BTC, _ = self.embed(
@@ -351,25 +351,25 @@ def check_left_padding(encoding: Composition, positions: object, key_padding_mas
 
 def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     """Return the one of the two that was given; raise ValueError for both, none, or what is no tensor."""
-    given = input_ids if inputs_embeds is None else inputs_embeds
-    if given is None or (input_ids is not None and inputs_embeds is not None):
+    ids_or_embeds = input_ids if inputs_embeds is None else inputs_embeds
+    if ids_or_embeds is None or (input_ids is not None and inputs_embeds is not None):
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
-    check_tensor("input_ids" if inputs_embeds is None else "inputs_embeds", given)
-    return given
+    check_tensor("input_ids" if inputs_embeds is None else "inputs_embeds", ids_or_embeds)
+    return ids_or_embeds
 
 
 def check_given(input_ids: Tensor | None, inputs_embeds: Tensor | None, embedding: Any, channels: int) -> Tensor:
     """Return the token ids (B, T) or the embeddings (B, T, channels) that were given; raise ValueError for others."""
-    given = one_input(input_ids, inputs_embeds)
+    ids_or_embeds = one_input(input_ids, inputs_embeds)
     if input_ids is not None:
         # adapters and wrappers do not say how many rows their table has
         check_token_ids(input_ids, getattr(embedding, "num_embeddings", None))
     else:
-        check_embeddings(given, channels)
-    return given
+        check_embeddings(ids_or_embeds, channels)
+    return ids_or_embeds
 
 
-def check_computable(given: Tensor, network: Stack) -> None:
+def check_computable(ids_or_embeds: Tensor, network: Stack) -> None:
     """Refuse what surely cannot be computed with: ids without values, or embeddings of another dtype than the weights.
 
     Embeddings are left to torch under autocast, in a compiler, and where a tool may cast them: adapters, quantised or
@@ -380,20 +380,20 @@ def check_computable(given: Tensor, network: Stack) -> None:
     """
     if torch.compiler.is_compiling():
         return
-    name = "inputs_embeds" if given.is_floating_point() else "input_ids"
-    if given.is_meta and not all(weight.is_meta for weight in network.parameters()):
+    name = "inputs_embeds" if ids_or_embeds.is_floating_point() else "input_ids"
+    if ids_or_embeds.is_meta and not all(weight.is_meta for weight in network.parameters()):
         raise BadInput(f"{name} is on the meta device, without values, and the network is not: make it with values")
-    if not given.is_floating_point() or under_autocast(given.device):
+    if not ids_or_embeds.is_floating_point() or under_autocast(ids_or_embeds.device):
         return
     first_layer = network.layers[0]
     weight = next(first_layer.parameters(), None)
-    if weight is None or weight.dtype == given.dtype:
+    if weight is None or weight.dtype == ids_or_embeds.dtype:
         return
     dtype = _common_dtype((network.encoding, network.embedding_norm, first_layer))
-    if dtype not in (None, given.dtype):
+    if dtype not in (None, ids_or_embeds.dtype):
         raise BadInput(
-            f"{name} is {given.dtype}, and the network's weights are {dtype}: take {name}.to({dtype}) or"
-            f" network.to({given.dtype}), or call the network under torch.autocast"
+            f"{name} is {ids_or_embeds.dtype}, and the network's weights are {dtype}: take {name}.to({dtype}) or"
+            f" network.to({ids_or_embeds.dtype}), or call the network under torch.autocast"
         )
 
 

@@ -37,11 +37,11 @@ class KernelBias:
             ("table", self.table_HW, (heads, queries + keys - 1), 1),
             ("dense part", dense, (batch, heads, queries, keys), 4),
         ):
-            given = sizes if tensor is None else tensor.shape[: len(sizes)]
-            if any(a != b and (a != 1 or at >= free) for at, (a, b) in enumerate(zip(given, sizes, strict=True))):
+            shape = sizes if tensor is None else tensor.shape[: len(sizes)]
+            if any(a != b and (a != 1 or at >= free) for at, (a, b) in enumerate(zip(shape, sizes, strict=True))):
                 raise BadInput(
                     f"the bias's {name} must begin with the sizes {sizes}, the first {free} of which may be 1, got"
-                    f" {tuple(given)}; build it for this number of queries and keys"
+                    f" {tuple(shape)}; build it for this number of queries and keys"
                 )
         return self if dense is None else replace(self, dense_BHTS=dense.expand(-1, -1, queries, keys))
 

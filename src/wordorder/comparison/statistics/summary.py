@@ -281,11 +281,13 @@ def _before(results: Results) -> tuple[Look, ...]:
 
 
 def _now(results: Results, date: str) -> Look:
-    runs = {arm: sorted(own, key=lambda unit: (unit[0] or 0, unit[1])) for arm, own in by_run(results).items()}
+    runs = {arm: sorted(units, key=lambda unit: (unit[0] or 0, unit[1])) for arm, units in by_run(results).items()}
     return Look(
         date=date,
         runs=dict(Counter(row.arm for row in results.rows)),
-        seeds={arm: tuple(seed if fold is None else (fold, seed) for fold, seed in own) for arm, own in runs.items()},
+        seeds={
+            arm: tuple(seed if fold is None else (fold, seed) for fold, seed in units) for arm, units in runs.items()
+        },
         baseline=results.compare.baseline or None,
         confidence=confidence_of(results),
         equivalence=scale_of(results).equivalence,
@@ -304,11 +306,11 @@ def _in_words(look: Look) -> str:
 
 def _seeds_in_words(look: Look) -> str:
     """Return the seeds, or folds, of a look in words; "" where it names none."""
-    units = [unit for own in look.seeds.values() for unit in own]
+    units = [unit for units_of_arm in look.seeds.values() for unit in units_of_arm]
     of_folds = any(isinstance(unit, tuple) for unit in units)
     numbers = sorted({unit[0] if isinstance(unit, tuple) else unit for unit in units})
     if not numbers:
         return ""
     in_a_row = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
-    said = f"{numbers[0]} to {numbers[-1]}" if in_a_row else ", ".join(map(str, numbers))
-    return f", {'fold' if of_folds else 'seed'}{'s' * (len(numbers) > 1)} {said}"
+    listed = f"{numbers[0]} to {numbers[-1]}" if in_a_row else ", ".join(map(str, numbers))
+    return f", {'fold' if of_folds else 'seed'}{'s' * (len(numbers) > 1)} {listed}"

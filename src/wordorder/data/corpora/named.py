@@ -153,22 +153,22 @@ def _row(task: GeneratedTask, rng: np.random.Generator, lengths: Lengths, data: 
 def _new_rows(
     task: GeneratedTask, rng: np.random.Generator, lengths: Lengths, data: DataSettings, split: str, taken: set[str]
 ) -> list[Row]:
-    found: dict[str, Row] = {}
-    wanted, misses = data.test_examples or TEST_EXAMPLES, 0
-    for _ in range(_TRIES * wanted):
+    rows: dict[str, Row] = {}
+    count, misses = data.test_examples or TEST_EXAMPLES, 0
+    for _ in range(_TRIES * count):
         row = _row(task, rng, lengths, data)
         text = str(row[data.text_column])
-        if text in taken or text in found:
+        if text in taken or text in rows:
             misses += 1
         else:
-            found[text], misses = row, 0
-        if len(found) == wanted:
-            return list(found.values())
+            rows[text], misses = row, 0
+        if len(rows) == count:
+            return list(rows.values())
         if misses == _MISSES:
             break
     option = "test_lengths" if split == "test" else "train_lengths"
     raise BadInput(
-        f"data.{option}: at lengths {lengths[0]} to {lengths[1]} {data.source} gives only {len(found)} {split} texts "
-        f"that no other split has, of {wanted} (data.test_examples) that are wanted; raise the lengths, or "
+        f"data.{option}: at lengths {lengths[0]} to {lengths[1]} {data.source} gives only {len(rows)} {split} texts "
+        f"that no other split has, of {count} (data.test_examples) that are wanted; raise the lengths, or "
         "lower data.train_examples or data.test_examples"
     )

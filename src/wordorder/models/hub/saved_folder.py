@@ -144,8 +144,12 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         raise
     except Exception as error:  # what transformers raises of a damaged file is of any type
         raise BadInput(no_weights(folder, (str(error).strip().splitlines() or [error])[0])) from error
-    own, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which names in the file may have or lack
-    floating = {name.removeprefix(prefix) for name, w in own.items() if w.is_floating_point() or w.is_complex()}
+    weights, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which names in the file may have or lack
+    floating = {
+        name.removeprefix(prefix)
+        for name, weight in weights.items()
+        if weight.is_floating_point() or weight.is_complex()
+    }
     mismatched = report["mismatched_keys"]
     faults = {  # transformers would draw these at random, and chance would answer
         "weights are missing from the file": list(report["missing_keys"]),

@@ -296,9 +296,9 @@ def few_examples(counts: Mapping[str, int]) -> str | None:
     few = {name: n for name, n in counts.items() if name in ("validation", "test") and 0 < n < FEW}
     if not few:
         return None
-    said = " and ".join(f"the {name} split has {n:,} example{'' if n == 1 else 's'}" for name, n in few.items())
+    sizes = " and ".join(f"the {name} split has {n:,} example{'' if n == 1 else 's'}" for name, n in few.items())
     options = " and ".join(f"data.{name}_fraction" for name in few)
-    return f"{said}, fewer than {FEW}: scores on so few are mostly chance; give more text, or raise {options}"
+    return f"{sizes}, fewer than {FEW}: scores on so few are mostly chance; give more text, or raise {options}"
 
 
 def examples_in(statistics: Mapping[str, Any]) -> dict[str, int]:
