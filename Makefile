@@ -92,6 +92,7 @@ gpu:  ## what needs a GPU; PART=tests, speed, tuning or compare takes at most ni
 
 pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from the committed results
 	$(BIN)/python evidence/publish/publish_commands.py
+	$(BIN)/python evidence/publish/publish_encodings.py
 	$(BIN)/python evidence/publish/publish_performance.py
 	$(BIN)/python evidence/publish/publish_backends.py
 	$(BIN)/python evidence/publish/publish_choice.py

@@ -1,4 +1,4 @@
-"""Complete the pages as the site is built: `encoding_pages.py`, `reference_pages.py`, `equations.py`.
+"""Complete the pages as the site is built: `reference_pages.py`, `equations.py`.
 
 Readers open the site from a folder, without a network. Links that a reader follows may lead anywhere; what a browser
 loads by itself may not, and such a page is refused. mkdocs calls this file (`hooks:` in mkdocs.yml), and `--strict`
@@ -27,7 +27,7 @@ def loaded_from_elsewhere(html: str) -> list[str]:
 
 
 def beside(name: str) -> Any:
-    """Import a file of this folder where a page needs it: encoding_pages.py loads torch."""
+    """Import a file of this folder where a page needs it: reference_pages.py loads torch."""
     here = str(Path(__file__).parent)
     if here not in sys.path:
         sys.path.append(here)
@@ -40,26 +40,22 @@ def version() -> str:
 
 
 def on_config(config: Any) -> None:
-    """Complete the settings: the nav, the version, the fence `math`; mkdocs calls this once."""
+    """Complete the settings: the version, the fence `math`; mkdocs calls this once."""
     mkdocs_log = logging.getLogger("mkdocs")
     if config.strict and mkdocs_log.level > logging.WARNING:  # --quiet drops the warnings before they are counted
         mkdocs_log.setLevel(logging.WARNING)
-    if "mechanisms/*.md" in str(config.nav):
-        config.nav = beside("encoding_pages").navigation(config.nav)
     config.repo_name = f"{config.repo_name} {version()}"
     fence = {"name": "math", "class": "math", "format": beside("equations").formatted}
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put tables in place of their markers, and warn of faulty equations; mkdocs calls this with every page's text."""
+    """Put in the names of the reference, and warn of faulty equations; mkdocs calls this with every page's text."""
     if "```math" in markdown:
         written = Path(page.file.abs_src_path).read_text(encoding="utf-8")  # markdown has no front matter
         for line, fault in beside("equations").faults(written):
             log.warning("%s, line %d: %s", page.file.src_uri, line, fault)
-    if "<!-- public: " in markdown:
-        markdown = beside("reference_pages").filled(markdown)
-    return beside("encoding_pages").filled(markdown, page.file.src_uri) if "<!-- " in markdown else markdown
+    return beside("reference_pages").filled(markdown) if "<!-- public: " in markdown else markdown
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:

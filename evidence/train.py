@@ -33,8 +33,6 @@ class Evidence:
     """A packaged recipe's name, or a file below the root of the repository."""
     settings: "dict[str, object] | None" = None
     """Key of the recipe -> value in its place."""
-    options: tuple[str, ...] = ()
-    """Options of publish_demo.py."""
     wider: str | None = None
     """Results whose recipe is trained at width 128; `recipe` is a name for it then."""
 
@@ -65,7 +63,7 @@ class Evidence:
         trained = self.folder / "runs" if self.wider else self.folder
         found.append([sys.executable, "-m", "wordorder", "compare", recipe, *changes, "--output-dir", str(trained)])
         publish = [sys.executable, "evidence/publish/publish_demo.py", str(trained)]
-        found.append([*publish, "--name", self.name, *self.options])
+        found.append([*publish, "--name", self.name])
         return found
 
 
@@ -91,7 +89,6 @@ ALL = (
     *(Evidence(name=name, recipe=recipe) for name, recipe in PACKAGED.items()),
     *(Evidence(name=recipe.replace("_", "-"), recipe=f"{RECIPES}/{recipe}.toml") for recipe in PLAIN),
     Evidence(name="demo-early", recipe="demo_long", settings=SHORT),
-    Evidence(name="rates", recipe=f"{RECIPES}/demo_rates.toml", options=("--trials",)),
     Evidence(name="pretraining", recipe="pretraining"),
     *(Evidence(name=f"decision/{task}_64", recipe=f"{RECIPES}/decision/{task}.toml") for task in TASKS),
     *(Evidence(name=f"decision/{task}_128", recipe=task, wider=f"decision/{task}_64") for task in TASKS),

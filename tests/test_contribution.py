@@ -1,12 +1,13 @@
 """An encoding, a task and a metric are added to a copy of the repository as CONTRIBUTING.md says, by two files each."""
 
 import ast
-import importlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -189,11 +190,10 @@ def test_a_task_is_one_file_and_one_entry_and_a_metric_is_two_places(tmp_path: P
         assert f"{test} PASSED" in found
 
 
-def test_an_encoding_without_a_page_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+def test_an_encoding_without_a_page_is_named(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(CATALOG, "neighbours", OnDistance)
     with pytest.raises(ValueError, match=r"'neighbours'; write docs/mechanisms/neighbours\.md"):
-        importlib.import_module("encoding_pages").pages()
+        script("publish_encodings").pages()
 
 
 def test_every_class_of_the_catalogue_is_exported_and_says_so_to_type_checkers():

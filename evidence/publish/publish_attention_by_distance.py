@@ -17,8 +17,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from blocks import put
 from charts import lines
-from publish_demo import RESULTS, ROOT, put
+from publish_demo import RESULTS, ROOT
 
 from wordorder.data import prepare
 from wordorder.training import read_recipe

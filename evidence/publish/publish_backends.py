@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from publish_demo import ROOT, SPEED, put
+from blocks import put
+from publish_demo import ROOT, SPEED
 
 PAGE = ROOT / "docs" / "backends.md"
 STEPS = ("tests", "attention", "tuning", "training")

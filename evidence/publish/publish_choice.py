@@ -9,6 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from blocks import put
 from choice_rules import (
     HOLDS,
     SLOWER,
@@ -22,7 +23,7 @@ from choice_rules import (
     listed,
     standing_of,
 )
-from publish_demo import RESULTS, ROOT, SPEED, put
+from publish_demo import RESULTS, ROOT, SPEED
 
 from wordorder.comparison.report.differences import significant
 from wordorder.comparison.results_file import Results, read_results

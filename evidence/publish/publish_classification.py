@@ -14,10 +14,11 @@ the docs to the committed JSON.
 
 import argparse
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from blocks import put
 
 from wordorder.comparison.report.differences import MISSING
 from wordorder.comparison.report.figures import COSTS, draw_costs
@@ -103,13 +104,11 @@ def table_of(name: str, published: Published, paper: Mapping[str, Any]) -> str:
     return f"{comparison_of(published, paper)}\n\n![Accuracy against parameters and arithmetic](figures/{FIGURE.name})"
 
 
-def put(page: str, published: Published, paper: Mapping[str, Any]) -> str:
-    """The page with the tables between their markers."""
+def page_of(text: str, published: Published, paper: Mapping[str, Any]) -> str:
+    """The page with its two tables."""
     for name in ("classification", "ablation"):
-        text = table_of(name, published, paper)
-        pattern = rf"(<!-- {name}-table -->\n).*?(<!-- /{name}-table -->)"
-        page = re.sub(pattern, lambda found, text=text: f"{found[1]}\n{text}\n\n{found[2]}", page, flags=re.DOTALL)
-    return page
+        text = put(text, name, table_of(name, published, paper))
+    return text
 
 
 def draw(published: Published, path: Path) -> None:
@@ -176,7 +175,7 @@ def main() -> None:
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
     RESULTS.write_text(text, encoding="utf-8")
     published = published_of(json.loads(text))
-    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), published, paper), encoding="utf-8")
+    PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8"), published, paper), encoding="utf-8")
     if any(name in published for name in SETS):
         draw(published, FIGURE)
 

@@ -8,12 +8,12 @@ typer are read: its parsed commands change with every version.
 """
 
 import inspect
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from blocks import put
 from typer.models import ArgumentInfo, OptionInfo
 
 from wordorder.cli.app import app
@@ -151,11 +151,10 @@ def listed(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def put(page: str) -> str:
-    """The page with the reference between its markers."""
-    pattern = r"(<!-- commands -->\n).*?(<!-- /commands -->)"
-    return re.sub(pattern, lambda found: f"{found[1]}\n{reference()}\n\n{found[2]}", page, flags=re.DOTALL)
+def page_of(text: str) -> str:
+    """The page with the reference of every command."""
+    return put(text, "commands", reference())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(put(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page_of(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

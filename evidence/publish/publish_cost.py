@@ -9,7 +9,8 @@ its markers. A test holds the page to the committed JSON.
 import json
 from typing import Any
 
-from publish_demo import RESULTS, ROOT, put
+from blocks import put
+from publish_demo import RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "cost.md"
 RECIPE = "complex_order_cost"

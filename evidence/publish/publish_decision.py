@@ -8,7 +8,8 @@
 
 import sys
 
-from publish_demo import RESULTS, ROOT, put
+from blocks import put
+from publish_demo import RESULTS, ROOT
 
 from wordorder.comparison.report.table import markdown_rows
 

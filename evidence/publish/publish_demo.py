@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from blocks import put
 from choice_rules import growth, lengths
 from speed_tables import speed_table
 
@@ -174,12 +175,6 @@ def paces(results: Results, baseline: str) -> dict[str, str]:
     return found
 
 
-def put(page: str, name: str, table: str) -> str:
-    """The page with the table between its markers."""
-    pattern = rf"(<!-- {name}-table -->\n).*?(<!-- /{name}-table -->)"
-    return re.sub(pattern, lambda found: f"{found[1]}\n{table}\n\n{found[2]}", page, flags=re.DOTALL)
-
-
 def publish(name: str, results: dict[str, Any]) -> None:
     """Write the table into every page that has its markers."""
     for page in PAGES:
@@ -201,7 +196,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of a finished comparison, or a JSON file of a benchmark")
     parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
-    parser.add_argument("--trials", action="store_true", help="keep the learning rates that were tried alone")
     arguments = parser.parse_args()
     if arguments.folder.is_file():
         arguments.name = arguments.folder.stem
@@ -213,9 +207,6 @@ def main() -> None:
     results = json.loads((arguments.folder / "results.json").read_text(encoding="utf-8"))
     if not results["complete"]:
         raise SystemExit(f"{arguments.folder} holds an unfinished comparison")
-    if arguments.trials:  # the runs of a search for rates are not the published ones
-        results["arms"] = [{"name": arm["name"]} for arm in results["arms"]]
-        results = {key: value for key, value in results.items() if key not in ("rows", "summary", "data")}
     for name in ("command", "platform"):  # they name folders and a host of one machine
         results["environment"].pop(name, None)
     results["recipe"]["training"].pop("output_dir", None)
@@ -223,8 +214,6 @@ def main() -> None:
     results.get("written", {}).get("training", {}).pop("output_dir", None)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
-    if arguments.trials:  # their choice is on the page, as the rates of the runs
-        return
     publish(arguments.name, results)
     figures = ROOT / "docs" / "figures"
     figures.mkdir(exist_ok=True)

@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from publish_demo import RESULTS, ROOT, put
+from blocks import put
+from publish_demo import RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "inspect.md"
 

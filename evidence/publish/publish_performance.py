@@ -10,8 +10,9 @@ import json
 import re
 from typing import Any
 
+from blocks import put
 from charts import lines, ratios
-from publish_demo import ROOT, SPEED, put
+from publish_demo import ROOT, SPEED
 from speed_tables import speed_table
 
 PAGE = ROOT / "docs" / "performance.md"

@@ -6,7 +6,8 @@ python evidence/publish/publish_rates.py
 
 from statistics import fmean
 
-from publish_demo import RESULTS, ROOT, put
+from blocks import put
+from publish_demo import RESULTS, ROOT
 
 from wordorder.comparison.results_file import read_results
 from wordorder.comparison.statistics.seeds import compare_seeds

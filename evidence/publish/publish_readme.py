@@ -10,10 +10,11 @@ import tomllib
 from html import escape
 from statistics import fmean
 
+from blocks import put
 from charts import as_image, lines
 from choice_rules import lengths, refusing
 from publish_choice import time_of
-from publish_demo import RESULTS, ROOT, put, score_with_marks
+from publish_demo import RESULTS, ROOT, score_with_marks
 
 from wordorder.comparison.report.differences import significant
 from wordorder.comparison.report.verdict import ranked, verdict

@@ -9,7 +9,8 @@ The table has the sizes of which there are results.
 import math
 from statistics import fmean, stdev
 
-from publish_demo import RESULTS, ROOT, put
+from blocks import put
+from publish_demo import RESULTS, ROOT
 from scipy.stats import t as student
 
 from wordorder.comparison.report.table import markdown_rows

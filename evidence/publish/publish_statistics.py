@@ -14,7 +14,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from publish_demo import RESULTS, ROOT, put
+from blocks import put
+from publish_demo import RESULTS, ROOT
 
 from wordorder.comparison.statistics.seeds import seeds_without_floor
 

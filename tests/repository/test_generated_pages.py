@@ -25,17 +25,23 @@ def of_blocks(publish: ModuleType, tables: dict[str, str], page: Path) -> Files:
     """Return a page with tables in the blocks of their names."""
     text = page.read_text(encoding="utf-8")
     for name, table in tables.items():
-        assert f"<!-- {name}-table -->" in text
+        assert f"<!-- {name} -->" in text
         text = publish.put(text, name, table)
     return {page: text}
 
 
 def of_results(publish: ModuleType, page: Path) -> Files:
     """Return a page of which each block has the table of the results of its name."""
-    names = re.findall(r"<!-- ([a-z-]+)-table -->", page.read_text(encoding="utf-8"))
+    names = re.findall(r"<!-- ([a-z-]+) -->", page.read_text(encoding="utf-8"))
     results = {name: committed(name) for name in names if name != "cells"}  # of publish_decision
     assert results
     return of_blocks(publish, {name: publish.table_of(of) for name, of in results.items()}, page)
+
+
+def of_catalogue(publish: ModuleType) -> Files:
+    """Return every page, with the tables that follow from the code."""
+    pages = {page: page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
+    return {page: publish.page_of(text, page.relative_to(DOCS).as_posix()) for page, text in pages.items()}
 
 
 def committed(name: str) -> dict[str, Any]:
@@ -45,7 +51,8 @@ def committed(name: str) -> dict[str, Any]:
 
 def classification(publish: ModuleType) -> Files:
     results, paper = (json.loads(file.read_text(encoding="utf-8")) for file in (publish.RESULTS, publish.PAPER))
-    return {publish.PAGE: publish.put(publish.PAGE.read_text(encoding="utf-8"), publish.published_of(results), paper)}
+    text = publish.PAGE.read_text(encoding="utf-8")
+    return {publish.PAGE: publish.page_of(text, publish.published_of(results), paper)}
 
 
 def below_docs(files: dict[str, str]) -> Files:
@@ -60,13 +67,14 @@ WRITTEN: dict[str, list[Callable[[ModuleType], Files]]] = {
     "publish_backends": [of_page],
     "publish_choice": [of_page],
     "publish_classification": [classification],
-    "publish_commands": [lambda publish: {publish.PAGE: publish.put(publish.PAGE.read_text(encoding="utf-8"))}],
+    "publish_commands": [of_page],
     "publish_cost": [lambda publish: of_results(publish, publish.PAGE)],
     "publish_decision": [lambda publish: below_docs(publish.pages())],
     "publish_demo": [
         lambda publish, name=name: of_results(publish, DOCS / f"{name}.md")
         for name in ("results", "translation", "comparisons")
     ],
+    "publish_encodings": [of_catalogue],
     "publish_inspect": [lambda publish: of_results(publish, publish.PAGE)],
     "publish_performance": [
         of_page,
@@ -96,27 +104,32 @@ def test_every_script_that_writes_a_page_is_tried():
     assert scripts == {*WRITTEN, "publish_tutorials"}, "publish_tutorials: see test_tutorials.py"
 
 
-def test_tables_that_the_site_puts_in_are_known_and_lead_to_pages(script: Callable[[str], ModuleType]):
-    pages = script("encoding_pages")
-    for page in DOCS.rglob("*.md"):
-        name, text = page.relative_to(DOCS).as_posix(), page.read_text(encoding="utf-8")
-        filled = pages.filled(text, name)
-        assert not pages.MARKER.search(filled), name
-        added = "\n".join(set(filled.split("\n")) - set(text.split("\n")))
-        assert [link for link in re.findall(r"\]\(([\w./-]+)[)#]", added) if not (page.parent / link).is_file()] == []
-    with pytest.raises(ValueError, match=r"index\.md: there is no table"):
-        pages.filled("<!-- catalogue: nothing -->", "index.md")
+def test_every_block_has_its_content_and_its_end(script: Callable[[str], ModuleType]):
+    """A mark without its end, or with nothing before it, would be an empty place on the page."""
+    of_blocks = script("blocks").BLOCK
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        name, text = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
+        opened = re.findall(r"^<!-- ([a-z][^>]*) -->$", text, flags=re.MULTILINE)
+        blocks = {found["name"]: found[0] for found in of_blocks.finditer(text)}
+        if "reference/" not in name:  # the names of the reference are what the site alone can show
+            assert opened == list(blocks), f"{name}: a mark has no end; run `make pages`"
+        assert [block for block, content in blocks.items() if content.count("\n") < 4] == [], f"{name} has empty blocks"
+
+
+def test_a_mark_that_no_script_knows_is_named(script: Callable[[str], ModuleType]):
+    with pytest.raises(ValueError, match=r"index\.md: there is no table 'catalogue: nothing'"):
+        script("publish_encodings").page_of("<!-- catalogue: nothing -->\n<!-- /catalogue -->\n", "index.md")
 
 
 def test_every_encoding_has_a_page_and_a_meaning_for_each_option(script: Callable[[str], ModuleType]):
-    pages = script("encoding_pages")
+    pages = script("publish_encodings")
     assert set(pages.pages()) == set(CATALOG), "each class of the catalogue has its facts on one page"
     for name, kind in CATALOG.items():
         assert options_of(kind).keys() <= pages.arguments_of(kind).keys(), f"{name}: an option has no meaning"
 
 
-def test_scores_that_the_site_puts_in_are_those_of_the_results(script: Callable[[str], ModuleType]):
-    results, lines = committed("order-binding"), script("encoding_pages").scores("order-binding").splitlines()[2:]
+def test_scores_are_those_of_the_results(script: Callable[[str], ModuleType]):
+    results, lines = committed("order-binding"), script("publish_encodings").scores("order-binding").splitlines()[2:]
     scores = {line.split(" | ")[0].strip("| `"): float(line.split(" | ")[1].split()[0]) for line in lines}
     metric = results["metric"]
     assert scores == {entry["arm"]: round(entry[metric]["mean"], 3) for entry in results["summary"]}

@@ -1,26 +1,26 @@
-"""Put what the catalogue and the committed results say of the encodings into the pages, as the site is built.
+"""Write what the catalogue, the schema of recipes and the committed results say of the encodings into the pages.
 
-A line of a page
+    python evidence/publish/publish_encodings.py
 
-    <!-- facts: NAME NAME ... -->        becomes tables: place, parameters, cost, where defined; options
+What stands between a mark and its closing mark (`<!-- /facts -->`) is made anew:
+
+    <!-- facts: NAME NAME ... -->        tables: place, parameters, cost, where defined; options
     <!-- measured: NAME ... -->          every comparison that has a model with one of these encodings
     <!-- scores: NAME -->                the scores of one comparison
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
     <!-- catalogue: costs -->            all encodings, with what they cost
     <!-- catalogue: tasks -->            all generated tasks, data.source = "task:NAME"
     <!-- recipe: SECTION -->             the names of a section of recipes
-
-and in the nav of mkdocs.yml `mechanisms/*.md` the pages of that folder, by the place where their encodings act.
-`site_hooks.py` calls `filled` and `navigation`.
 """
 
 import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from blocks import put_each
 
 from wordorder.cli.list import entries as catalogue
 from wordorder.comparison.report.differences import grouped, in_parts, outcome_in_words, unit_of, with_spread
@@ -33,11 +33,11 @@ from wordorder.encodings import CATALOG, names_of, options_of
 from wordorder.tasks.catalog import forms_of
 from wordorder.training.recipe.schema import recipe_schema
 
-DOCS = Path(__file__).resolve().parent
-RESULTS = DOCS.parent / "evidence" / "results"
-SPEED = DOCS.parent / "benchmarks" / "results"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "evidence" / "results"
+SPEED = ROOT / "benchmarks" / "results"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MARKER = re.compile(r"^<!-- (facts|measured|scores|catalogue|recipe): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
 USES = {
     "encoder": "encoders",
     "decoder": "decoders",
@@ -287,17 +287,17 @@ def _taken(schema: dict[str, Any]) -> str:
     return " ".join([names.get(schema.get("type", ""), schema.get("type", "any")), *bounds])
 
 
-def filled(text: str, page: str) -> str:
-    """Return the Markdown of a page with its tables in place of their markers.
+def page_of(text: str, name: str) -> str:
+    """Return a page with its tables as the code and the results give them now.
 
     Args:
         text: of the page.
-        page: its path in docs/, for links that lead from there.
+        name: its path in docs/, for links that lead from there.
     """
-    prefix = "../" * page.count("/")
+    prefix = "../" * name.count("/")
 
-    def made(found: re.Match[str]) -> str:
-        match found[1], found[2]:
+    def content_of(block: str) -> str | None:
+        match block.split(": "):
             case "facts", names:
                 return facts(names.split(), prefix)
             case "measured", names:
@@ -312,10 +312,12 @@ def filled(text: str, page: str) -> str:
                 return generated_tasks()
             case "recipe", section:
                 return settings(section)
-            case _:
-                raise ValueError(f"{page}: there is no table {found[0]}")
+            case _, _:
+                raise ValueError(f"{name}: there is no table {block!r}")
+            case _:  # of another script
+                return None
 
-    return MARKER.sub(made, text)
+    return put_each(text, content_of)
 
 
 def pages() -> dict[str, str]:
@@ -328,28 +330,6 @@ def pages() -> dict[str, str]:
         if name not in found:
             raise ValueError(f"no page has the facts of {name!r}; write docs/mechanisms/{name}.md")
     return {name: found[name] for name in CATALOG}
-
-
-def navigation(nav: list[Any]) -> list[Any]:
-    """Return the nav with the pages of `mechanisms/` by the place where their encodings act, "nowhere" the last."""
-    groups: dict[str, list[str]] = {}
-    for name, page in pages().items():
-        group = groups.setdefault(CATALOG[name].place, [])
-        if page.startswith("mechanisms/") and page not in group:
-            group.append(page)
-    nowhere = groups.pop("nowhere", [])
-    sections = [{f"On {place}": group} for place, group in groups.items() if group] + [{"Nowhere": nowhere}]
-
-    def put(entries: list[Any]) -> Iterator[Any]:
-        for entry in entries:
-            if entry == "mechanisms/*.md":
-                yield from sections
-            elif isinstance(entry, dict):
-                yield {title: list(put(of)) if isinstance(of, list) else of for title, of in entry.items()}
-            else:
-                yield entry
-
-    return list(put(nav))
 
 
 def steps_of_training() -> dict[str, Any]:
@@ -372,3 +352,9 @@ def _said(entry: Comparison, results: Results) -> str:
     """Return a difference from the baseline, and whether it is significant."""
     size = unit_of(results).text(entry.difference or 0.0)
     return f"{size} against {results.baseline}; {results.significance.seeds} seeds, {outcome_in_words(entry)}"
+
+
+if __name__ == "__main__":
+    for path in sorted(DOCS.rglob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        path.write_text(page_of(page, path.relative_to(DOCS).as_posix()), encoding="utf-8")
