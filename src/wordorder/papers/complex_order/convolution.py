@@ -30,10 +30,6 @@ class FilterBank(nn.Conv1d):
         fan_in = self.weight.shape[1] * self.weight.shape[2]
         draw_weights(self, generator_for, partial(nn.init.normal_, std=math.sqrt(2.0 / fan_in)))
 
-    def responses(self, x_BCT: Tensor) -> Tensor:
-        """Filter a text, (B, C, T) -> (B, F, T - k + 1)."""
-        return self(x_BCT)
-
 
 class ComplexConvolution(ComplexMap):
     """Filters ``A + iB`` over k neighbouring tokens: ``(A*a - B*b) + i (A*b + B*a) + bias``, windows inside the text.
@@ -66,10 +62,7 @@ class ComplexConvolution(ComplexMap):
 
     def stacked(self, z: Tensor) -> Tensor:
         """Filter a text, (B, T, 2C) -> (B, T - k + 1, 2F)."""
-        return self.responses(z.transpose(1, 2)).transpose(1, 2)
-
-    def responses(self, z_B2CT: Tensor) -> Tensor:
-        """Filter a text, (B, 2C, T) -> (B, 2F, T - k + 1)."""
+        z_B2CT = z.transpose(1, 2)
         a_FCK, b_FCK = self.weight_real, self.weight_imag
         assert b_FCK is not None
         x_BCT, y_BCT = z_B2CT.chunk(2, dim=1)
@@ -84,7 +77,7 @@ class ComplexConvolution(ComplexMap):
             block = torch.cat((torch.cat((a_FCK, -b_FCK), dim=1), torch.cat((b_FCK, a_FCK), dim=1)))
             found_B2FT = F.conv1d(z_B2CT, block)
         bias = self.bias_pair()
-        return found_B2FT if bias is None else found_B2FT + stack(bias)[:, None]
+        return (found_B2FT if bias is None else found_B2FT + stack(bias)[:, None]).transpose(1, 2)
 
 
 class TextConvolution(TextBody):
@@ -134,8 +127,10 @@ class TextConvolution(TextBody):
         x_BCT = x_BTC.transpose(1, 2)
         responses: list[Tensor] = []
         for bank, size in zip(self.filters, SIZES, strict=True):
-            assert isinstance(bank, FilterBank | ComplexConvolution)
-            response_BFT = F.relu(bank.responses(F.pad(x_BCT, (0, size - 1))))
+            padded_BCT = F.pad(x_BCT, (0, size - 1))
+            # complex filters read tokens by channels, torch's channels by tokens
+            filtered_BFT = bank(padded_BCT.mT).mT if self.complex_valued else bank(padded_BCT)
+            response_BFT = F.relu(filtered_BFT)
             outside_BT = ~windows(x_BTC, valid_BT, size)
             responses.append(response_BFT.masked_fill(outside_BT[:, None], -torch.inf).amax(dim=2))
         if not self.complex_valued:

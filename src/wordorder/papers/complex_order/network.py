@@ -21,7 +21,7 @@ from wordorder.errors import BadInput
 from wordorder.networks.complex_valued import ComplexLinear, PhaseDropout
 from wordorder.networks.complex_valued.options import complex_encoding_options
 from wordorder.networks.encoder import Encoder
-from wordorder.networks.stack import check_given
+from wordorder.networks.stack import check_given, check_left_padding, reads_positions
 from wordorder.ops import Contiguous, PositionsLike, as_positions, pool, valid_tokens
 from wordorder.ops.complex import modulus, split
 from wordorder.ops.tokens import pool_tokens, without_padding, zero_if_empty
@@ -91,6 +91,7 @@ class TextEmbedding(nn.Module):
         )
         replacement = self.encoding.replacement
         self.embedding = replacement or nn.Embedding(vocabulary, channels, padding_idx=padding_idx)
+        self.channels: int = self.embedding.embedding_dim
         self.dropout: nn.Module = PhaseDropout(dropout) if complex_valued else nn.Dropout(dropout)
 
     def forward(
@@ -102,12 +103,13 @@ class TextEmbedding(nn.Module):
         key_padding_mask: Tensor | None = None,
     ) -> Tensor:
         """Return vectors (B, T, C); arguments and errors as in `TextNetwork.forward`."""
-        given = check_given(input_ids, inputs_embeds, self.embedding, self.embedding.embedding_dim)
+        given = check_given(input_ids, inputs_embeds, self.embedding, self.channels)
+        check_left_padding(self.encoding, positions, key_padding_mask)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
         if input_ids is None:
             x_BTC = given
-        elif isinstance(self.embedding, ReplacesEmbedding):
+        elif reads_positions(self.embedding):
             x_BTC = self.embedding(input_ids, where)
         else:
             x_BTC = self.embedding(input_ids)
@@ -244,5 +246,5 @@ class BagOfWords(TextBody):
         mean_BC = pool_tokens("mean", x_BTC, valid_BT)
         if self.dense is None:
             return TextOutput(mean_BC, x_BTC)
-        z_BC = F.relu(self.dense.stacked(mean_BC))
+        z_BC = F.relu(self.dense(mean_BC))
         return TextOutput(zero_if_empty(modulus(split(z_BC)), valid_BT), x_BTC)
