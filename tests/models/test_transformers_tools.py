@@ -119,6 +119,14 @@ def test_fewer_axes_than_a_batch_has_are_named():
         build(encoding="rope")(torch.tensor([3, 4, 5]))
 
 
+@pytest.mark.parametrize("network", ["decoder", "seq2seq"])
+def test_labels_of_one_axis_are_named(network):
+    task = "causal-lm" if network == "decoder" else "translation"
+    model, ids = build_model(build_config(network, **SIZES), task, seed=0), torch.tensor([[3, 4, 5]])
+    with pytest.raises(ValueError, match=r"labels must be .* got \([23],\)"):
+        model(ids, labels=ids[0])
+
+
 @pytest.mark.parametrize("network", ["encoder", "decoder"])
 @pytest.mark.parametrize("memory", ["none", "segment-recurrence", "look-ahead"])
 def test_data_parallel_is_told_that_it_cannot_gather_memories(network, memory):

@@ -180,7 +180,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         logits: Tensor = self.lm_head(hidden)
         loss = None
         if labels is not None:
-            loss = self._loss(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+            loss = self._loss(logits[:, :-1], labels[..., 1:], num_items_in_batch)
         elif shift_labels is not None:
             loss = self._loss(logits, shift_labels, num_items_in_batch)
         return WordOrderCausalLMOutput(loss=loss, logits=logits, **body_outputs(output))
@@ -296,6 +296,8 @@ def kept_columns(logits_to_keep: int | Tensor) -> slice | Tensor:
 
 def shifted_right(labels_BT: Tensor, start: int, pad: int | None) -> Tensor:
     """Return what a decoder reads in order to give the labels: the start token, then all labels but the last."""
+    if labels_BT.dim() != 2:
+        raise ValueError(f"labels must be (batch, tokens), got {tuple(labels_BT.shape)}")
     # nothing that has a label sees what stands in for -100, where targets are padded on the right
     read_BT = torch.cat((torch.full_like(labels_BT[:, :1], start), labels_BT[:, :-1]), dim=1)
     return read_BT.masked_fill(read_BT == -100, 0 if pad is None else pad)
