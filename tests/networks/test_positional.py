@@ -268,6 +268,22 @@ def test_the_same_program_runs_with_every_encoding(program, encoding):
         assert_close(ours, alone[:, : ours.shape[1]], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_prepare_within_what_is_computed_again(encoding):
+    """`prepare` runs again in the backward pass, long after the last `embed`."""
+    positional = Positional(encoding, **SIZES, vocabulary=V, causal=True).double()
+    ids = torch.randint(1, V, (2, 2, 9))
+    table = None if positional.embedding is not None else torch.randn(V, 16, dtype=torch.float64)
+
+    def gradients(run):
+        embedded = [positional.embed(input_ids=row) if table is None else positional.embed(table[row]) for row in ids]
+        leaves = [x.detach().requires_grad_() for x in embedded]
+        total = sum(run(lambda x: attended(positional, x), leaf).square().sum() for leaf in leaves)
+        return torch.autograd.grad(total, leaves)
+
+    assert_close(gradients(partial(checkpoint, use_reentrant=False)), gradients(lambda f, x: f(x)))
+
+
 @pytest.mark.parametrize(("encoding", "causal"), DEFINED)
 def test_checkpointed_blocks_have_the_same_gradients(encoding, causal):
     network = shaken(OwnNetwork(encoding, vocabulary=V, causal=causal, **SIZES))
