@@ -9,9 +9,12 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.testing import assert_close
 from transformers import BertConfig, BertForMaskedLM
 
-from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
+from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence, Seq2Seq
 from wordorder.encodings import CATALOG
+from wordorder.errors import BadInput
+from wordorder.inspection import inspect_model
 from wordorder.models import build_config, build_model, graft
+from wordorder.papers.tupe.figure_2 import word_position_correlations
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
@@ -91,26 +94,52 @@ def test_weights_that_are_loaded_as_modules_are_called_give_the_same(encoding, m
 class Int8Linear(nn.Module):
     """A linear layer whose weight is held in 8 bits, with a scale for each output, as bitsandbytes has it."""
 
+    dtype, largest = torch.int8, 127
+
     def __init__(self, linear):
         super().__init__()
-        scale_O1 = linear.weight.abs().amax(1, keepdim=True) / 127
-        self.weight = nn.Parameter((linear.weight / scale_O1).round().to(torch.int8), requires_grad=False)
+        scale_O1 = linear.weight.abs().amax(1, keepdim=True) / self.largest
+        weight = linear.weight / scale_O1
+        weight = (weight if self.dtype.is_floating_point else weight.round()).to(self.dtype)
+        self.weight = nn.Parameter(weight, requires_grad=False)
         self.scale_O1, self.bias = nn.Parameter(scale_O1.detach()), linear.bias
 
     def exact(self):
-        return self.scale_O1 * self.weight
+        return self.scale_O1 * self.weight.to(self.scale_O1.dtype)
 
     def forward(self, x):
         return nn.functional.linear(x, self.exact().to(x.dtype), self.bias)
 
 
+class Float8Linear(Int8Linear):
+    """The same, as torchao's weights in float8."""
+
+    dtype, largest = torch.float8_e4m3fn, 448
+
+
+class PackedLinear(Int8Linear):
+    """The same, whose weight is a method, as in torch.ao's dynamic quantisation."""
+
+    def __init__(self, linear):
+        nn.Module.__init__(self)
+        held = Int8Linear(linear)
+        self.packed, self.scale_O1, self.bias = held.weight, held.scale_O1, held.bias
+
+    def weight(self):
+        return self.packed
+
+    def exact(self):
+        return self.scale_O1 * self.packed
+
+
+@pytest.mark.parametrize("kind", [Int8Linear, Float8Linear, PackedLinear])
 @every
-def test_weights_in_8_bits_change_no_more_than_their_rounding(encoding, memory):
+def test_weights_in_8_bits_change_no_more_than_their_rounding(encoding, memory, kind):
     model = decoder(encoding, memory, tie_word_embeddings=False)
     quantised = copy.deepcopy(model)
     for name, module in list(quantised.named_modules()):
         if type(module) is nn.Linear:
-            replaced = Int8Linear(module)
+            replaced = kind(module)
             model.get_submodule(name).weight.data.copy_(replaced.exact())
             quantised.set_submodule(name, replaced)
     assert_close(logits(quantised), logits(model), rtol=1e-4, atol=1e-4)
@@ -147,9 +176,51 @@ def test_layers_may_be_wrapped(network, wrapper):
     wrapped = copy.deepcopy(plain)
     for index, layer in enumerate(wrapped.layers):
         wrapped.layers[index] = WRAPPERS[wrapper](layer)
-    expected, found = plain(ids()).hidden, wrapped(ids()).hidden
-    assert_close(found, expected)
-    found.sum().backward()
+    expected, found = (network(ids(), return_attentions=True) for network in (plain, wrapped))
+    assert_close(found.hidden, expected.hidden)
+    assert_close(found.attentions, expected.attentions)
+    found.hidden.sum().backward()
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_an_encoder_with_wrapped_layers_is_inspected(wrapper):
+    encoder = Encoder(30, width=16, layers=2, heads=2, encoding="tupe-r", max_positions=9).eval()
+    maps = inspect_model(encoder, 9).maps["sum"].map.values_HNN
+    for index, layer in enumerate(encoder.layers):
+        encoder.layers[index] = WRAPPERS[wrapper](layer)
+    assert_close(inspect_model(encoder, 9).maps["sum"].map.values_HNN, maps)
+    with pytest.raises(BadInput, match=r"a tool has wrapped .* take the model without it"):
+        word_position_correlations(encoder, 9)
+
+
+@pytest.mark.parametrize("encoding", ["rope", "complex-order"])
+def test_a_tied_head_of_offloaded_or_wrapped_embeddings(encoding):
+    accelerate = pytest.importorskip("accelerate")
+    options = {"encoding_options": {"complex-order": {"as_real": "real-part"}}} if encoding == "complex-order" else {}
+    network = Decoder(30, width=16, layers=2, heads=2, encoding=encoding, tied_head=True, **options).eval()
+    expected = network(ids()).logits
+    offloaded = accelerate.cpu_offload(copy.deepcopy(network), execution_device="cpu")
+    with torch.no_grad():
+        if encoding == "complex-order":
+            with pytest.raises(BadInput, match="offloaded: leave it in place"):
+                offloaded(ids())
+            return
+        for _ in range(2):
+            assert torch.equal(offloaded(ids()).logits, expected)
+    network.embedding = nn.Sequential(network.embedding, nn.Dropout(0.1)).eval()
+    assert torch.equal(network(ids()).logits, expected)
+
+
+def test_halves_may_share_wrapped_embeddings():
+    sizes = {"width": 16, "layers": 1, "heads": 2, "encoding": "rope"}
+    encoder, target = Encoder(30, **sizes), Decoder(30, cross_attention=True, **sizes)
+    plain = Seq2Seq(copy.deepcopy(encoder), copy.deepcopy(target)).eval()
+    encoder.embedding = Around(encoder.embedding)
+    shared = Seq2Seq(encoder, target).eval()
+    assert shared.decoder.embedding is encoder.embedding
+    assert_close(shared(ids(), ids()).hidden, plain(ids(), ids()).hidden)
+    with pytest.raises(ValueError, match="one vocabulary, got 30 and 31"):
+        Seq2Seq(encoder, Decoder(31, cross_attention=True, **sizes))
 
 
 @pytest.mark.parametrize("encoding", ["rope", "learned", "complex-order"])

@@ -227,7 +227,8 @@ class TransformerXLScores(ContentScores):
         # called, not multiplied by its weight: an adapter in its place computes more than that
         projection = self.encoding.projections[self.index]
         weight = getattr(projection, "weight", None)
-        is_plain = isinstance(weight, Tensor) and weight.is_floating_point()  # a quantised one is not computed in
+        # a quantised weight, of 8 bits, is not what is computed in
+        is_plain = isinstance(weight, Tensor) and weight.is_floating_point() and weight.itemsize > 1
         sines_BRC = self.sines_BWC[:, seen].to(cast("Tensor", weight).dtype if is_plain else dtype)
         rows_BRX = projection(sines_BRC)
         rows_BRHD: Tensor = rows_BRX.unflatten(-1, (self.encoding.heads, -1))

@@ -20,7 +20,7 @@ from wordorder.inspection.maps import (
     score_maps,
     toeplitz_share,
 )
-from wordorder.networks import Encoder, EncoderLayer
+from wordorder.networks import Encoder
 
 SHORTEST, LONGEST = 4, 1024
 """Positions of a map. With fewer, every map is a matter of distance alone; one takes 8 bytes per head and pair, several
@@ -88,8 +88,6 @@ def inspect_model(model: nn.Module, length: int) -> Inspection:
     if encoder is None:
         raise BadInput(f"{type(model).__name__} has no encoder of this package, so there is nothing to inspect")
     check_range(length)
-    layer = encoder.layers[0]
-    assert isinstance(layer, EncoderLayer)
     maps = score_maps(model, length)
     broken = [name for name, own in maps.items() if not own.counted_HNN.isfinite().all()]
     if broken:
@@ -101,7 +99,7 @@ def inspect_model(model: nn.Module, length: int) -> Inspection:
         values, skip = own.values_HNN, own.skip_first
         profile, share = distance_profile(values, skip_first=skip), toeplitz_share(values, skip_first=skip)
         found[name] = MapFindings(own, profile, share)
-    return Inspection(length, layer.attention.head_dim, found, (*layers_note(model), *_notes(found, encoder)))
+    return Inspection(length, encoder.head_dim, found, (*layers_note(model), *_notes(found, encoder)))
 
 
 def check_range(length: int) -> None:

@@ -24,7 +24,7 @@ from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
 from wordorder.ops import Contiguous, Visibility, gather_tokens
-from wordorder.ops.execution import run_layer
+from wordorder.ops.execution import method_within, run_layer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -410,7 +410,7 @@ def read_step(
             x_BTC = memory.with_slots(index, x_BTC, segment.state)
         view = view_of(step, plan, index)
         if return_attentions:
-            attentions.append(cast("Any", layer).attention_weights(x_BTC, view)[0])
+            attentions.append(method_within(layer, "attention_weights")(x_BTC, view)[0])
         record: LayerRecord
         x_BTC, record = run_layer(layer, x_BTC, view, checkpointed=checkpointed)
         for name, piece in memory.kept(index, read_BTC, record).items():

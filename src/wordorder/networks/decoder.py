@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Unpack
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,7 +16,7 @@ from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
-from wordorder.networks.stack import Stack, check_left_padding, one_input
+from wordorder.networks.stack import Stack, check_left_padding, one_input, reads_positions
 from wordorder.ops import (
     Contiguous,
     Positions,
@@ -25,6 +26,7 @@ from wordorder.ops import (
     check_key_padding,
     check_positions_fit,
 )
+from wordorder.ops.execution import is_plain
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,20 @@ class Decoder(Stack):
         return True
 
     def _logits(self, hidden_BTC: Tensor) -> Tensor | None:
-        return F.linear(hidden_BTC, self.embedding.weight) if self.tied_head else None
+        return F.linear(hidden_BTC, self._output_table(hidden_BTC)) if self.tied_head else None
+
+    def _output_table(self, hidden_BTC: Tensor) -> Tensor:
+        """Return the table of token embeddings (V, C), from a call of the module where a tool has changed it."""
+        if is_plain(self.embedding, nn.Embedding):
+            return self.embedding.weight
+        if not reads_positions(self.embedding):
+            words = getattr(self.embedding, "num_embeddings", self.vocabulary)
+            return self.embedding(torch.arange(words, device=hidden_BTC.device))
+        if self.embedding.weight.is_meta:
+            raise BadInput(
+                "tied_head reads the table of a complex-order embedding, which is offloaded: leave it in place"
+            )
+        return self.embedding.weight
 
 
 def _all_positions(

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from wordorder.attention import Plan, attend, attention_weights
 from wordorder.memory import LayerRecord, MemoryView, RefreshedSlots
 from wordorder.ops import merge_read_outs
+from wordorder.ops.execution import is_plain
 
 Extend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """A cache as a function: from this step's keys and values (B, G, T, D) to all of them so far (B, G, S, D).
@@ -134,7 +135,7 @@ class SelfAttention(MultiHead):
 
     def _heads(self, x_BTC: Tensor, queries: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the last ``queries`` rows (None = all), keys and values of all."""
-        if queries is None or queries == x_BTC.shape[1] or _is_more_than_its_weight(self.qkv):
+        if queries is None or queries == x_BTC.shape[1] or not is_plain(self.qkv, nn.Linear):
             q, k, v = self._split(self.qkv(x_BTC), self.splits)
             return q if queries is None else q[:, :, -queries:], k, v
         weight, bias, first = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0]
@@ -142,15 +143,6 @@ class SelfAttention(MultiHead):
         (q,) = self._split(F.linear(x_BTC[:, -queries:], weight[:first], of_queries), self.splits[:1])
         k, v = self._split(F.linear(x_BTC, weight[first:], of_others), self.splits[1:])
         return q, k, v
-
-
-def _is_more_than_its_weight(linear: nn.Module) -> bool:
-    """Return whether the layer must be called: it is complex or an adapter, or hooks set its weight or watch it."""
-    parts = vars(linear)
-    # accelerate, which loads weights as modules are called, gives them a forward of their own
-    return type(linear) is not nn.Linear or any(
-        parts.get(name) for name in ("forward", "_forward_pre_hooks", "_forward_hooks")
-    )
 
 
 class CrossAttention(MultiHead):

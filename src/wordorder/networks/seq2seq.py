@@ -58,7 +58,8 @@ class Seq2Seq(nn.Module):
         self.encoder, self.decoder, self.share_embeddings = encoder, decoder, share_embeddings
         encoder.read_out = nn.Identity()
         if share_embeddings:
-            tables = encoder.embedding.num_embeddings, decoder.embedding.num_embeddings
+            # the wrapper of a tool does not say how many rows its table has
+            tables = [getattr(half.embedding, "num_embeddings", half.vocabulary) for half in (encoder, decoder)]
             if tables[0] != tables[1]:
                 raise ValueError(f"shared embeddings need one vocabulary, got {tables[0]} and {tables[1]} token ids")
             decoder.embedding = encoder.embedding

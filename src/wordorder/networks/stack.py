@@ -20,7 +20,7 @@ from wordorder.memory import (
     read_step,
 )
 from wordorder.networks.cache import Cache, layer_cache
-from wordorder.networks.layer import DecoderLayer, Source
+from wordorder.networks.layer import Source
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
     Contiguous,
@@ -31,7 +31,7 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
-from wordorder.ops.execution import may_be_read, run_layer, under_autocast, working_dtype
+from wordorder.ops.execution import may_be_read, method_within, run_layer, under_autocast, working_dtype
 from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
@@ -64,7 +64,8 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(vocabulary=vocabulary)
-        self.options, self.heads, self.head_dim = options, options.heads, options.head_dim
+        self.vocabulary, self.options = vocabulary, options
+        self.heads, self.head_dim = options.heads, options.head_dim
         self.memory, self.causal = options.memory, use == "decoder"
         composition = options.composition(vocabulary, use)
         if embedding is not None and composition.replacement is not None:
@@ -120,7 +121,7 @@ class Stack(nn.Module):
         check_positions_fit("positions", where, ids_or_embeds.shape[0], ids_or_embeds.shape[1])
         if inputs_embeds is not None:
             x_BTC = inputs_embeds
-        elif _reads_positions(self.embedding):
+        elif reads_positions(self.embedding):
             x_BTC = self.embedding(ids_or_embeds, where if in_segment is None else in_segment)
         else:
             x_BTC = self.embedding(ids_or_embeds)
@@ -173,7 +174,7 @@ class Stack(nn.Module):
             all_hidden.append(x_BTC)
             arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
             if return_attentions:
-                self_weights, source_weights = cast("DecoderLayer", layer).attention_weights(x_BTC, *arguments)
+                self_weights, source_weights = method_within(layer, "attention_weights")(x_BTC, *arguments)
                 attentions.append(self_weights)
                 cross_attentions += [] if source_weights is None else [source_weights]
             x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self.checkpointed)
@@ -322,7 +323,7 @@ def _check_room(options: TransformerOptions, encoding: Composition) -> None:
         )
 
 
-def _reads_positions(embedding: nn.Module) -> bool:
+def reads_positions(embedding: nn.Module) -> bool:
     """Tell whether embeddings are called with positions, within the wrapper of a tool too."""
     if isinstance(embedding, nn.Embedding):
         return False

@@ -59,6 +59,21 @@ def may_be_read(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and has_values(tensor)
 
 
+def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Tell whether a module is its weight alone: of this very class, without hooks or a forward that a tool put in.
+
+    Any other one must be called: adapters add to the weight, offloading loads it as the module is called.
+    """
+    parts = vars(module)
+    tools = ("forward", "_forward_pre_hooks", "_forward_hooks")
+    return type(module) is kind and not any(parts.get(name) for name in tools)
+
+
+def method_within(module: nn.Module, name: str) -> Any:
+    """Return a method of a module, also out of the wrapper that a tool has put around it."""
+    return next(getattr(part, name) for part in module.modules() if hasattr(part, name))
+
+
 def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:
     """Run a layer; ``checkpointed``: keep no activations of it, but compute it again in the backward pass."""
     if not checkpointed:

@@ -113,6 +113,8 @@ def _no_correlations_because(encoder: Encoder) -> str | None:
     """Return the reason why an encoder's scores are no sum of terms of words and of positions; None where they are."""
     if isinstance(encoder.embedding, ReplacesEmbedding):
         return "words and positions meet in the products that the embeddings are, so there is no sum to take apart"
+    if not isinstance(encoder.embedding, nn.Embedding) or not isinstance(encoder.layers[0], EncoderLayer):
+        return "a tool has wrapped the embeddings or the first layer, whose weights are read; take the model without it"
     parts, where = encoder.encoding.parts_of(0), " of the first layer" if isinstance(encoder.encoding, Hybrid) else ""
     for part in parts:
         name = f"encoding {name_of(part)!r}{where}"
