@@ -151,6 +151,7 @@ def heads(batch=2, count=2, tokens=7, channels=8, **fields):
         (lambda: prepared().attend(-1, *heads()), "between 0 and 1"),
         (lambda: prepared("rope,none").attend(*heads(), 0), "index of the layer"),
         (lambda: prepared().attend(0, *heads(tokens=6)), "7 tokens"),
+        (lambda: prepared(tokens=1).attend(0, heads(tokens=1)[0], *heads(tokens=4)[1:]), "key_positions= of all keys"),
         (lambda: prepared().attend(0, *heads(batch=3)), "batch 2"),
         (lambda: prepared().attend(0, *(x.transpose(1, 2) for x in heads())), "heads, tokens, channels"),
         (lambda: prepared().attend(0, *heads(count=4, channels=4)), "2 heads of 8 channels"),
@@ -349,6 +350,11 @@ def test_padding_on_the_left_is_not_counted_in_silence(encoding):
                 call()
         else:
             call()
+    if encoding in COUNTING:  # what is traced cannot be looked at; it looks as it runs
+        compiled = torch.compile(networks[0], backend="aot_eager")
+        compiled(ids, key_padding_mask=padding.flip(1))
+        with pytest.raises(RuntimeError, match=r"pass positions=Contiguous\(T, offset\)"):
+            compiled(ids, key_padding_mask=padding)
     right, nothing = padding.flip(1), padding | torch.tensor([[False], [True]])
     for mask in (right, nothing):  # tokens from the first column on, or none at all
         networks[0](ids, key_padding_mask=mask)

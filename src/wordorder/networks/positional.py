@@ -65,9 +65,11 @@ class PreparedPositions:
                     " that q, k and v will have, and call both under autocast or neither"
                 )
             if x.shape[0] != sizes.batch or x.shape[2] != tokens:
+                of_cache = ", with a cache by positions= of these tokens and key_positions= of all keys"
                 raise BadInput(
                     f"{name} must have batch {sizes.batch} and {tokens} tokens, as prepared, got"
                     f" {tuple(x.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
+                    f"{'' if name == 'q' else of_cache}"
                 )
         if (q.shape[1], q.shape[3]) != (sizes.heads, sizes.head_dim):
             raise BadInput(

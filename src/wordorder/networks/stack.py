@@ -31,7 +31,7 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
-from wordorder.ops.execution import may_be_read, method_within, run_layer, under_autocast, working_dtype
+from wordorder.ops.execution import has_values, method_within, run_layer, under_autocast, working_dtype
 from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
@@ -331,23 +331,30 @@ def reads_positions(embedding: nn.Module) -> bool:
 
 
 def check_left_padding(encoding: Composition, positions: object, key_padding_mask: Tensor | None) -> None:
-    """Refuse padding on the left without positions where an encoding counts them (looked at on the CPU only).
+    """Refuse padding on the left without positions where an encoding counts them.
+
+    A GPU is waited for; whoever passes positions does not wait. A compiled network checks as it runs.
 
     Raises:
-        BadInput: a token would stand as far from the beginning as its row has padding.
+        BadInput: a token would stand as far from the beginning as its row has padding; RuntimeError where compiled.
     """
     if positions is not None or key_padding_mask is None or not encoding.counts_positions:
         return
     if not isinstance(cast("object", key_padding_mask), Tensor) or key_padding_mask.dtype != torch.bool:
         return  # refused for what it is
-    if key_padding_mask.dim() != 2 or not key_padding_mask.numel() or not may_be_read(key_padding_mask):
+    if key_padding_mask.dim() != 2 or not key_padding_mask.numel():
         return
-    if bool((key_padding_mask[:, 0] & ~key_padding_mask.all(1)).any()):
-        raise BadInput(
-            "key_padding_mask hides the first tokens of a row, and this encoding counts positions, so it must be told"
-            " where the tokens stand: pass positions=Contiguous(T, offset), with an offset per row that is minus the"
-            " number of its padding tokens (on from the cache: plus the tokens that it holds)"
-        )
+    message = (
+        "key_padding_mask hides the first tokens of a row, and this encoding counts positions, so it must be told"
+        " where the tokens stand: pass positions=Contiguous(T, offset), with an offset per row that is minus the"
+        " number of its padding tokens (on from the cache: plus the tokens that it holds)"
+    )
+    hidden = (key_padding_mask[:, 0] & ~key_padding_mask.all(1)).any()
+    if has_values(hidden):
+        if bool(hidden):
+            raise BadInput(message)
+    elif torch.compiler.is_compiling():
+        torch._assert_async(~hidden, message)  # pyright: ignore[reportPrivateUsage]
 
 
 def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
