@@ -190,6 +190,7 @@ def test_the_command_says_what_was_tried_and_leaves_with_2_where_a_fault_is_foun
     assert done.exit_code == 0, done.output
     assert 'name = "Mine"' in done.stdout
     assert "checks passed" in done.stderr
+    assert "Mine: training starts with what the constructor sets" in done.stderr
     file = tmp_path / "rates.toml"
     file.write_text(
         (tmp_path / "small.toml").read_text().replace('name = "', '"training.learning_rate" = 1e-3\nname = "')

@@ -136,6 +136,7 @@ def test_the_checks_tell_with_what_training_starts():
     assert "draw_parameters" in told[0]
     for kind in (Drawn, Louder, "t5"):
         assert not any(finding.check == "start values" for finding in check_encoding(kind))
-    told = [finding.message for finding in check_encoding(Scaled) if finding.check == "start values"]
+    with pytest.warns(UserWarning, match="Scaled derives from Rotary.*draw_parameters"):
+        told = [finding.message for finding in check_encoding(Scaled) if finding.check == "start values"]
     assert told == [told[0]]
     assert "Rotary draws" in told[0]

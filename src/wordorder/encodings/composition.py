@@ -1,6 +1,7 @@
 """Encodings of one network, acting together ("learned+t5") or taking turns over the layers ("rope*3,none")."""
 
 import inspect
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -303,7 +304,11 @@ def _keep_start_values(part: Encoding) -> None:
     Not where it draws its parameters itself or derives from an encoding of this package, which is drawn like that one;
     nor where they were lost, on torch's meta device.
     """
-    if drawn_like(part) is not None or hasattr(part, "draw_parameters"):
+    if hasattr(part, "draw_parameters"):
+        return
+    if message := drawn_by_base(part):
+        warnings.warn(message, stacklevel=2)
+    if drawn_like(part) is not None:
         return
     lost = any(parameter.is_meta for parameter in part.parameters())
     waiting: list[nn.Module] = [part]
@@ -317,6 +322,17 @@ def drawn_like(part: Encoding) -> type | None:
     """Return the encoding of this package from which a class derives, and whose start values it has; None if none."""
     base = next(kind for kind in type(part).__mro__ if _is_ours(kind))
     return None if inspect.isabstract(base) or base is Encoding else base
+
+
+def drawn_by_base(part: Encoding) -> str | None:
+    """Return a sentence where the constructor of a derived class may set what is drawn anew; None elsewhere."""
+    base, kind = drawn_like(part), type(part)
+    if base in (None, kind) or "__init__" not in vars(kind) or hasattr(part, "draw_parameters"):
+        return None
+    return (
+        f"{kind.__name__} derives from {base.__name__}, so training starts with what {base.__name__} draws, not with"
+        " what the constructor sets: draw_parameters(std, generator_for) would set it"
+    )
 
 
 def keeps_start_values(module: nn.Module) -> bool:

@@ -28,7 +28,7 @@ from wordorder.encodings import (
     names_of,
     options_of,
 )
-from wordorder.encodings.composition import drawn_like, keeps_start_values
+from wordorder.encodings.composition import drawn_by_base, keeps_start_values
 from wordorder.errors import BadInput
 from wordorder.networks.cache import KeyValueCache
 from wordorder.networks.decoder import Decoder
@@ -391,13 +391,8 @@ def _start_values(subject: Subject) -> Iterator[str]:
         if keeps_start_values(module):
             starts |= {name.removeprefix(_PREFIX): p for name, p in module.named_parameters(prefix, recurse=False)}
     for part in [*built.parts.values(), built.replacement]:
-        base = drawn_like(part) if isinstance(part, Encoding) else None
-        constructed = base is not type(part) and "__init__" in vars(type(part))
-        if base is not None and constructed and not hasattr(part, "draw_parameters"):
-            yield (
-                f"training starts with what {base.__name__} draws, not with what the constructor sets:"
-                " draw_parameters(std, generator_for) would set it"
-            )
+        if isinstance(part, Encoding) and (message := drawn_by_base(part)):
+            yield message
     ranges = [f"{name} {tuple(p.shape)} from {p.min():.3g} to {p.max():.3g}" for name, p in starts.items()]
     if ranges:
         yield (

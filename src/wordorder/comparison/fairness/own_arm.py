@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -50,7 +51,7 @@ def load_own_arms(texts: Iterable[str]) -> list[str]:
         try:
             own = parse_own_arm(text)
             encoding = load_class(own.path, own.class_name)
-            said.append(_tried(own, encoding))
+            said += _tried(own, encoding)
             register_encoding(own.name, encoding)
         except BadInput as error:
             faults += error.faults
@@ -136,11 +137,16 @@ def _encoding_of(recipe: Recipe, overrides: Mapping[str, Any]) -> str:
     return str(overrides.get("model.encoding", table.get("encoding", recipe.model.get("encoding", "none"))))
 
 
-def _tried(own: OwnArm, encoding: type[Encoding]) -> str:
+def _tried(own: OwnArm, encoding: type[Encoding]) -> list[str]:
+    """Return what the checks say of an encoding that has no fault: those passed, and with what training starts."""
     faults: list[str] = []
     passed: list[str] = []
+    starts: list[str] = []
     for use in USES:
-        findings = check_encoding(encoding, use=use)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the checks say the same
+            findings = check_encoding(encoding, use=use)
+        starts += [f"{own.class_name}: {finding.message}" for finding in findings if finding.check == "start values"]
         place = {"encoder": "an encoder", "decoder": "a decoder"}.get(use, use)
         faults += [
             f"{own.path.name}: {own.class_name} in {place}, {finding.check}: {finding.message}"
@@ -153,7 +159,8 @@ def _tried(own: OwnArm, encoding: type[Encoding]) -> str:
         raise BadInput(faults)
     if not {"encoder", "decoder"} & set(passed):
         raise BadInput(f"{own.path.name}: {own.class_name} refuses encoders and decoders; there is nothing to train")
-    return f"{own.class_name} of {own.path.name}: {len(CHECKS)} checks passed ({', '.join(passed)})"
+    checks = f"{own.class_name} of {own.path.name}: {len(CHECKS)} checks passed ({', '.join(passed)})"
+    return [checks, *dict.fromkeys(starts)]
 
 
 def _line_of(error: Exception, path: Path) -> str:
