@@ -1,6 +1,7 @@
 """`wordorder init` writes recipes that are checked and that train, for every task."""
 
 import errno
+import gzip
 import json
 import re
 from pathlib import Path
@@ -190,9 +191,41 @@ def test_steps_are_five_passes_over_the_text(folder, characters):
 
 
 def test_steps_that_are_too_few_say_what_five_passes_cost():
-    from wordorder.training.recipe.starter import _steps_line
+    from wordorder.training.recipe.starter import _steps
 
-    assert _steps_line(30_000.0).startswith("max_steps = 20000  # 0.67 passes over the text; 5 take some 150,000 steps")
+    line, passes = _steps(30_000.0)
+    assert line.startswith("max_steps = 20000  # optimizer steps of each run: about 0.67 passes over the text; 5 take")
+    assert "some 150,000 steps" in line
+    assert passes == pytest.approx(2 / 3)
+
+
+def test_a_text_that_is_read_once_or_twice_gets_no_dropout(folder, monkeypatch):
+    call("init", "--data", "texts", "--task", "masked-lm", "--out", "often.toml")
+    monkeypatch.setattr("wordorder.training.recipe.starter._steps", lambda steps: ("max_steps = 500\n", 2.9))
+    call("init", "--data", "texts", "--task", "masked-lm", "--out", "twice.toml")
+    assert "hidden_dropout_prob = 0.1 " in Path("often.toml").read_text()
+    assert "hidden_dropout_prob = 0.0 " in Path("twice.toml").read_text()
+
+
+def test_a_packed_file_is_measured_by_its_texts(folder):
+    lines = "".join(
+        json.dumps({"text": f"{number} {text_of(3)} " * 400, "n": "x" * 5_000}) + "\n" for number in range(20)
+    )
+    Path("plain.jsonl").write_text(lines)
+    with gzip.open("packed.jsonl.gz", "wt") as file:
+        file.write(lines)
+    steps = []
+    for name in ("plain.jsonl", "packed.jsonl.gz"):
+        call("init", "--data", name, "--task", "causal-lm", "--out", f"{name[:5]}.toml")
+        steps.append(json.loads(call("compare", f"{name[:5]}.toml", "--dry-run", "--json"))["training"]["max_steps"])
+    assert steps[0] == steps[1] > 500
+
+
+@pytest.mark.parametrize(("rows", "fraction"), [(100, 0.2), (3_000, 0.167), (20_000, 0.05)])
+def test_validation_and_test_have_five_hundred_rows_where_there_are_enough(folder, rows, fraction):
+    Path("rows.csv").write_text("text,label\n" + "".join(f"row {n} {text_of(3)},{n % 2}\n" for n in range(rows)))
+    call("init", "--data", "rows.csv", "--task", "classification", "--out", "rows.toml")
+    assert f"test_fraction = {fraction} " in Path("rows.toml").read_text()
 
 
 @pytest.mark.parametrize(

