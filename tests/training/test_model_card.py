@@ -1,5 +1,6 @@
 """The card beside a run's model: its numbers, its recipe, and no folder of the machine that it was trained on."""
 
+import re
 import tomllib
 
 import pytest
@@ -50,6 +51,19 @@ def test_a_card_says_that_scores_are_optimistic_and_names_hub_data(done, tmp_pat
     card = ModelCard.load(tmp_path / "model" / "README.md")
     assert card.data.datasets == ["owner/set"]
     assert "its scores are **optimistic**" in card.text
+
+
+@pytest.mark.parametrize(("kind", "told"), [("character", False), ("wordpiece", True)])
+def test_a_model_of_letters_has_no_perplexity_of_words(done, tmp_path, kind, told):
+    recipe = (done.model_dir.parent / "recipe.toml").read_text()
+    (tmp_path / "recipe.toml").write_text(re.sub(r'^kind = "\w+"', f'kind = "{kind}"', recipe, count=1, flags=re.M))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text((done.model_dir / "config.json").read_text())
+    scores = {"perplexity": 3.0, "word_perplexity": 2.5e8}
+    write_run_card(tmp_path / "model", tmp_path, {**done.metrics, "test": scores})
+    metrics = {result.metric_type for result in ModelCard.load(tmp_path / "model" / "README.md").data.eval_results}
+    assert "perplexity" in metrics
+    assert ("word_perplexity" in metrics) == told
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,19 @@ def write_run_card(
         title=title or f"{run_folder.name}: {recipe['model'].get('encoding', recipe['model'].get('network'))}",
         summary=summary,
         data=without_folders(source),
-        scores={split: values[split] for split in ("validation", "test") if split in values},
+        scores={split: _of_interest(values[split], recipe) for split in ("validation", "test") if split in values},
         sections=[
             *([("Its comparison", comparison)] if comparison else []),
             ("How it was trained", _training(run_folder, values)),
             ("Recipe", written),
         ],
     )
+
+
+def _of_interest(scores: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scores of a split that a reader can judge: a model of letters has no perplexity of words."""
+    letters = recipe.get("tokenizer", {}).get("kind") == "character"
+    return {name: value for name, value in scores.items() if not (letters and name == "word_perplexity")}
 
 
 def without_folders(value: str) -> str:
