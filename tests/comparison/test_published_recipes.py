@@ -50,6 +50,14 @@ def read(path, place, monkeypatch):
     return read_recipe(path, [] if "source" in given else ["data.source=sotu"])
 
 
+def test_the_rate_rises_for_a_like_share_of_the_steps(place, monkeypatch):
+    """A warm-up for 550 steps is none for 6,000. TUPE's own recipe has its paper's 1%; one recipe is counted alone."""
+    for name in RECIPES.keys() - {f"evidence/recipes/{name}.toml" for name in ("bert_base", "complex_order_cost")}:
+        training = read(RECIPES[name], place, monkeypatch).training
+        warmup, steps = training["warmup_steps"], training.get("max_steps", -1)
+        assert 0.04 <= (warmup / steps if warmup >= 1 else warmup) <= 0.15, name
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_passes_every_check_and_says_how_it_is_run(name, place, monkeypatch):
     path = RECIPES[name]

@@ -399,6 +399,14 @@ def test_what_can_be_claimed_is_marked(write):
     assert pair.p_on_these == other.p_on_these
 
 
+def test_a_task_that_nobody_solves_ranks_nobody(write):
+    unsolved = results("even pairs", {"none": 10.0, "rope": 10.5, "tupe-r": 11.0})
+    (group,) = make_decision_table(write(results("letters"), unsolved)).groups
+    assert [len(group.tasks), len(group.all_tasks)] == [1, 2]
+    alone = make_decision_table(write(results("letters"))).groups[0]
+    assert {s.arm: s.mean_rank.value for s in group.arms} == {s.arm: s.mean_rank.value for s in alone.arms}
+
+
 def test_the_script_prints_ranks_scores_and_scales(write):
     paths = write(results("letters"), results("a|b", ACCURACIES, task="classification"))
     script = decide.__file__

@@ -17,6 +17,18 @@ def test_the_version_is_the_same_everywhere():
     assert headings[0] == wordorder.__version__
 
 
+def test_what_the_package_says_that_it_runs_on_is_tested():
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    tested = re.search(r'python: \["(.*)"\]', workflow)
+    assert tested
+    languages = [name.removeprefix("Programming Language :: Python :: ") for name in PROJECT["classifiers"]]
+    assert tested[1].split('", "') == [version for version in languages if re.fullmatch(r"3\.\d+", version)]
+    systems = {name.rpartition(" :: ")[2] for name in PROJECT["classifiers"] if name.startswith("Operating System")}
+    assert systems == {"Linux", "MacOS"}
+    assert set(re.findall(r"runs-on: (\w+)-latest", workflow)) == {"ubuntu", "macos"}
+    assert "make other-cpu" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
 def test_the_base_install_needs_torch_alone():
     assert [re.split(r"[<>=~! ]", name)[0] for name in PROJECT["dependencies"]] == ["torch"]
 
