@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -88,7 +89,10 @@ def test_tests_that_are_stopped_report_what_was_done(script, monkeypatch, tmp_pa
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_slow.py").write_text(
         "import time, pytest\npytestmark = pytest.mark.gpu\n"
-        "def test_good(): pass\ndef test_poor(): assert 0\ndef test_long(): time.sleep(60)\n",
+        "def test_good(): pass\ndef test_poor(): assert 0\n"
+        "def test_long():\n    import pathlib, subprocess\n"
+        "    child = subprocess.Popen(['sleep', '60'])\n"
+        f"    pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n    time.sleep(60)\n",
         encoding="utf-8",
     )
     monkeypatch.setattr(gpu, "ROOT", tmp_path)
@@ -96,6 +100,8 @@ def test_tests_that_are_stopped_report_what_was_done(script, monkeypatch, tmp_pa
     results = gpu.gpu_tests(CPU, True, None)
     assert results["tests"] == {"passed": 1, "failed": 1, "skipped": 0}
     assert results["failed"] == ["not done after 12 s", "tests/test_slow.py::test_poor"]
+    child = int((tmp_path / "child").read_text())  # what a stopped test has started is gone with it
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
 def test_lines_of_several_processes_are_read(script):

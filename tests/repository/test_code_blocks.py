@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -84,6 +85,8 @@ def saved_own_encoding() -> None:
     register_encoding("Neighbours", Neighbours)
     sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = build_model(build_config("encoder", encoding="Neighbours", **sizes), "masked-lm", seed=0)
+    table = model.model.encoder.encoding.parts["Neighbours"].table
+    assert torch.equal(table.detach()[:, 0], torch.tensor([0.1, 0.0, -0.1])), "the tutorial's own numbers are lost"
     model.save_pretrained("runs/demo/Neighbours/seed-0/model")
     del CATALOG["Neighbours"]
 
