@@ -164,9 +164,9 @@ ROWS = (
         counted("{:,}; {:,}", lambda: source.lines(TESTS), tests_of_the_repository),
     ),
     Row(
-        "words of docs without the log",
-        "39,975",
-        "<= 38,000",
+        "words of docs outside of what scripts write",
+        "33,483",
+        "<= 34,000",
         counted("{:,}", lambda: source.words_of_docs(ROOT / "docs")),
     ),
     Row("packaged recipes", "43", "8", counted("{}", lambda: source.recipes(SRC))),

@@ -83,7 +83,7 @@ def test_a_test_of_the_same_name_stands_at_the_mirrored_place(package: Path, tmp
 
 def test_words_and_links(tmp_path: Path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "page.md").write_text("three words here")
+    (tmp_path / "docs" / "page.md").write_text("three words here\n<!-- facts: rope -->\n\nnot these\n<!-- /facts -->\n")
     (tmp_path / "docs" / "log.md").write_text("left out")
     assert source.words_of_docs(tmp_path / "docs").number == 3
     (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://github.com/us/it"\n')
