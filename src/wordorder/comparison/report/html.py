@@ -30,9 +30,6 @@ from wordorder.errors import MissingExtra
 from wordorder.streams import printable
 from wordorder.training.recipe.toml_text import to_toml
 
-SCRIPTS = ("core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js")
-"""Scripts in the order in which they run: each needs those before it."""
-
 MATCHED = {
     "none": "nothing: every model as its recipe says",
     "parameters": "parameters",
@@ -81,9 +78,9 @@ def _page() -> tuple[Callable[..., str], str, str]:
     except ImportError as error:
         raise MissingExtra("jinja2", "train") from error
     page = files("wordorder.comparison.report") / "page"
-    read = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", *SCRIPTS)}
+    read = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", "page.js")}
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    script = '"use strict";\n(() => {\n' + "\n".join(read[name] for name in SCRIPTS) + "\n})();\n"
+    script = '"use strict";\n(() => {\n' + read["page.js"] + "\n})();\n"
     return template.from_string(read["page.html.j2"]).render, read["page.css"], script
 
 

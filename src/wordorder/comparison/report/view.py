@@ -222,7 +222,7 @@ COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0
 
 DASHES = ("-", "--", ":")
 MARKERS = "os^Dv*PX"
-"""Matplotlib's names of the page's eight shapes (page/core.js); an arm that shares its colour has the next one."""
+"""Matplotlib's names of the page's eight shapes (page/page.js); an arm that shares its colour has the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
