@@ -1,16 +1,20 @@
 """Two charts as SVG for the documentation: ratios with their quartiles, and lines.
 
-They are put into a page as they are, not as images: text and axes take the page's own colour (`currentColor`), so that
-one file is read in a light page and in a dark one, whichever the reader switched to. The same numbers give the same
-bytes with every version of every library, so a test can hold a figure to its data.
+One file is read on a light page and on a dark one: it has its own background, and both follow the reader's system. The
+same numbers give the same bytes with every version of every library, so a test can hold a figure to its data.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-WIDTH, LABELS, RIGHT, ROW = 760, 290, 70, 24
+WIDTH, LABELS, RIGHT, ROW, MARGIN = 760, 290, 70, 24, 12
 MARKS = {"limit": ("currentColor", "the limit, 1.00"), "ours": ("#3b8ed0", "wordorder"), "other": ("#dd8530", "others")}
+THEME = (
+    "<style>svg{color:#1f2328;background:#fff}"
+    "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#1e2129}}</style>"
+)
+"""Colours of text, as `currentColor`, and of the background, for a light and a dark page."""
 LINES = ("#3b8ed0", "#dd8530", "#5aa469", "#b26fc9", "#d0504a", "#8c7a5b", "#7f8c8d")
 
 
@@ -85,11 +89,6 @@ def lines(
     return _svg(title, height, parts)
 
 
-def as_image(svg: str, colour: str) -> str:
-    """The chart as a file of its own, which has no page to take its text's colour and font from."""
-    return svg.replace("currentColor", colour).replace("font-family:inherit", "font-family:system-ui,sans-serif") + "\n"
-
-
 def _legend(kinds: Mapping[str, object]) -> list[str]:
     parts, x = list[str](), LABELS
     for kind in (kind for kind in MARKS if kind in kinds):
@@ -149,6 +148,7 @@ def _line(
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    style = "max-width:100%;height:auto;font-family:inherit;font-size:13px"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" role="img"'
-    return "\n".join([f'{head} fill="currentColor" style="{style}"><title>{escape(title)}</title>', *parts, "</svg>"])
+    box = f'viewBox="{-MARGIN} {-MARGIN} {WIDTH + 2 * MARGIN} {height + 2 * MARGIN:g}" width="{WIDTH + 2 * MARGIN}"'
+    style = "max-width:100%;height:auto;font-family:system-ui,sans-serif;font-size:13px"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img" fill="currentColor" style="{style}">'
+    return "\n".join([head, f"<title>{escape(title)}</title>{THEME}", *parts, "</svg>"])

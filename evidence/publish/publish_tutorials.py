@@ -5,8 +5,8 @@
 In a page, Python blocks run one after the other in one namespace, lines of `bash` blocks that begin with `wordorder`
 run as commands, and a block with a title is a file, which is written first. A `text` block right below a block that
 runs is its output, and is filled in by this script; `text title="printed once"` is output that differs from machine to
-machine. A line `--8<-- "docs/figures/tutorials/PAGE/NAME.svg"` shows the figure NAME.svg that the page's own code drew;
-this script takes it from the page's folder. A test runs the same pages and compares what they print and draw with what
+machine. A picture `../figures/tutorials/PAGE/NAME.svg` is the figure NAME.svg that the page's own code drew; this
+script takes it from the page's folder. A test runs the same pages and compares what they print and draw with what
 they show.
 """
 
@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from charts import THEME
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```\n', flags=re.MULTILINE | re.DOTALL)
-FIGURE = re.compile(r'^--8<-- "(docs/figures/tutorials/[^"]+\.svg)"$', flags=re.MULTILINE)
+FIGURE = re.compile(r"^!\[[^\]]+\]\(\.\./(figures/tutorials/[^)]+\.svg)\)$", flags=re.MULTILINE)
 DRAWING = {"svg.fonttype": "none", "svg.hashsalt": "wordorder"}
 """Text stays text; names of clip paths would be drawn by chance without a salt."""
 COLOURS = {"#000000": "currentColor", "#555d66": "currentColor", "#8a2c0a": "#c9562b", "#11785b": "#2a9d7c"}
@@ -109,23 +110,20 @@ def filled(page: str, results: list[Printed]) -> str:
 
 def figures(page: str) -> dict[Path, str]:
     """Return the figures that a page shows, as files of the repository, drawn in the present folder by its code."""
-    return {ROOT / name: for_a_page(next(Path().rglob(Path(name).name))) for name in FIGURE.findall(page)}
+    return {ROOT / "docs" / name: for_a_page(next(Path().rglob(Path(name).name))) for name in FIGURE.findall(page)}
 
 
 def for_a_page(path: Path) -> str:
-    """Return matplotlib's SVG as part of a page: transparent, its black in the page's colour of text.
-
-    Part of a page it follows the reader's light or dark palette, which an image does not know of.
-    """
+    """Return matplotlib's SVG in the colours of a light or a dark page, as the reader's system asks for."""
     svg = path.read_text(encoding="utf-8")
     svg = svg[svg.index("<svg") :]
-    for part in ("metadata", "style"):  # the style would hold for the whole page
+    for part in ("metadata", "style"):
         svg = re.sub(rf"\s*<{part}.*?</{part}>", "", svg, flags=re.DOTALL)
     svg = svg.replace("fill: #ffffff", "fill: none").replace("<defs/>", "")
     for colour, other in COLOURS.items():
         svg = svg.replace(colour, other)
-    sized = r'\1fill="currentColor" width="\2" style="max-width:100%;height:auto"'  # without a width it has no size
-    svg = re.sub(r'(<svg [^>]*?)width="([^"]*)" height="[^"]*"', sized, svg, count=1)
+    sized = r'\1fill="currentColor" width="\2" style="max-width:100%;height:auto"\3' + THEME
+    svg = re.sub(r'(<svg [^>]*?)width="([^"]*)" height="[^"]*"([^>]*>)', sized, svg, count=1)
     return re.sub(r"\s*\n\s*", "\n", svg)
 
 

@@ -12,7 +12,7 @@ def tutorials(script):
     return script("publish_tutorials")
 
 
-def test_a_figure_takes_the_colour_of_the_page(tutorials, tmp_path: Path):
+def test_a_figure_has_the_colours_of_light_and_dark_pages(tutorials, tmp_path: Path):
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -25,7 +25,9 @@ def test_a_figure_takes_the_colour_of_the_page(tutorials, tmp_path: Path):
     assert ">loss</text>" in svg
     assert re.search(r'<svg [^>]*fill="currentColor" width="[0-9.]+pt"', svg)
     assert "stroke: currentColor" in svg
-    assert not re.search("<style|<metadata|#000000|#ffffff|\n\n", svg)
+    assert svg.count("<style>") == 1
+    assert "prefers-color-scheme:dark" in svg
+    assert not re.search("<metadata|#000000|#ffffff|\n\n", svg)
 
 
 def test_outputs_agree_but_for_the_last_digits_of_decimal_numbers(tutorials):
