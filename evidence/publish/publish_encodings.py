@@ -7,7 +7,9 @@ What stands between a mark and its closing mark (`<!-- /facts -->`) is made anew
     <!-- facts: NAME NAME ... -->        tables: place, parameters, cost, where defined; options
     <!-- measured: NAME ... -->          every comparison that has a model with one of these encodings
     <!-- scores: NAME -->                the scores of one comparison
+    <!-- against: NAME NAME ... -->      the first encoding beside others on every tuned task, and what is significant
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
+    <!-- catalogue: kinds -->            all encodings and memories by the place where they act, with year and paper
     <!-- catalogue: costs -->            all encodings, with what they cost
     <!-- catalogue: tasks -->            all generated tasks, data.source = "task:NAME"
     <!-- recipe: SECTION -->             the names of a section of recipes
@@ -15,6 +17,7 @@ What stands between a mark and its closing mark (`<!-- /facts -->`) is made anew
 
 import inspect
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -26,6 +29,7 @@ from wordorder.cli.list import entries as catalogue
 from wordorder.comparison.report.differences import grouped, in_parts, outcome_in_words, unit_of, with_spread
 from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import ArmResult, Comparison, Results, read_results
+from wordorder.comparison.statistics.seeds import compare_seeds
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.summary import quality_of
 from wordorder.data.generated import GENERATED
@@ -46,6 +50,17 @@ USES = {
     "look-ahead": "look-ahead memory",
 }
 """Uses that an encoding may be defined for, and the words for them."""
+PLACES = {
+    "queries and keys": "queries and keys",
+    "scores": "scores, by position",
+    "scores, by content": "scores, by content",
+    "embeddings": "embeddings",
+    "embeddings, replacing the table": "embeddings, in place of the table",
+    "nowhere": "nowhere",
+}
+"""Place in the catalogue -> its words, in the order of the README's table."""
+ONLY_HERE = ("tupe-a", "untied-sum", "complex-order")
+"""First encoding of each paper that no other maintained library has."""
 COMPARISONS = {
     "decision/masked_letters_64": ("masked letters, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
     "decision/causal_letters_64": ("causal letters, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
@@ -178,6 +193,29 @@ def scores(file: str) -> str:
     return "\n".join(lines)
 
 
+def against(name: str, *others: str) -> str:
+    """Return the scores of an encoding beside those of others on the tuned tasks, with tests of the pairs."""
+    shown = [name, *others]
+    lines = [f"| task | {' | '.join(f'`{arm}`' for arm in shown)} |", f"| :--- |{' ---: |' * len(shown)}"]
+    for file, (title, address) in COMPARISONS.items():
+        if not file.startswith("decision/"):
+            continue
+        results = read_results(RESULTS / f"{file}.json")
+        quality = quality_of(results)
+        runs: dict[str, list[float]] = {}
+        for row in results.rows:
+            value = float(getattr(row, quality.key))
+            runs.setdefault(row.arm, []).append(math.log(value) if quality.key == "perplexity" else value)
+        tests = compare_seeds(runs, [(name, other) for other in others], level=0.05, margin=0.0)
+        marks = {other: "\\*" * (tests[name, other].p_adjusted <= 0.05) for other in others}
+        columns = {entry.arm: entry.columns[quality.key] for entry in results.summary}
+        cells = [f"{with_spread(columns[arm])}{marks.get(arm, '')}" for arm in shown]
+        lines.append(f"| [{title.removesuffix(', tuned')}: {quality.name}]({address}) | {' | '.join(cells)} |")
+    seeds = len({row.seed for row in results.rows})
+    note = f"Mean ± standard deviation of {seeds} seeds. \\* Significantly different from `{name}`, corrected for the"
+    return "\n".join([*lines, "", f"{note} {len(others)} pairs of a line (Welch's test with a common floor)."])
+
+
 def longer_texts(names: list[str], prefix: str) -> list[str]:
     """Return lines of a table of perplexities on texts longer than in training, mean over the seeds; or none."""
     rows: list[str] = []
@@ -220,6 +258,35 @@ def table(prefix: str) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} | [{authors}]({address}) |")
     return "\n".join(lines)
+
+
+def kinds() -> str:
+    """Return the README's table: encodings and memories by the place where they act, with authors and year."""
+    rows: dict[str, dict[str, list[str]]] = {place: {} for place in PLACES}
+    for entry in catalogue()["encodings"]:
+        authors = re.match(r".*? \d{4}", entry["paper"])
+        assert authors is not None, entry["paper"]
+        rows[entry["place"]].setdefault(authors[0], []).append(entry["name"])
+    at = pages()
+    lines = ["| acts on | by name |", "| :--- | :--- |"]
+    for place, by_paper in rows.items():
+        cells: list[str] = []
+        for authors, names in sorted(by_paper.items(), key=lambda paper: _first_shown(paper[1][0])):
+            linked = ", ".join(f"[`{name}`](docs/{at[name]})" for name in names)
+            cells.append(f"{linked} ({authors}){' ★' if names[0] in ONLY_HERE else ''}")
+        lines.append(f"| {PLACES[place]} | {'; '.join(cells)} |")
+    memories = (
+        "[`segment-recurrence`](docs/memory.md#segment-recurrence) (Dai et al. 2019);"
+        " [`look-ahead`](docs/memory.md#look-ahead-memory), LaMemo (Ji et al. 2022) ★"
+    )
+    last = "★ In no other maintained library that we know of."
+    return "\n".join([*lines, f"| memory of earlier segments | {memories} |", "", last])
+
+
+def _first_shown(name: str) -> int:
+    """Return the place of a name in its row: those that most people look for first."""
+    first = ("rope", "alibi", "t5")
+    return first.index(name) if name in first else len(first) + list(CATALOG).index(name)
 
 
 def costs(prefix: str) -> str:
@@ -294,7 +361,7 @@ def page_of(text: str, name: str) -> str:
         text: of the page.
         name: its path in docs/, for links that lead from there.
     """
-    prefix = "../" * name.count("/")
+    prefix = "docs/" if name == "README.md" else "../" * name.count("/")
 
     def content_of(block: str) -> str | None:
         match block.split(": "):
@@ -304,8 +371,12 @@ def page_of(text: str, name: str) -> str:
                 return measured(names.split(), prefix)
             case "scores", file:
                 return scores(file)
+            case "against", names:
+                return against(*names.split())
             case "catalogue", "table":
                 return table(prefix)
+            case "catalogue", "kinds":
+                return kinds()
             case "catalogue", "costs":
                 return costs(prefix)
             case "catalogue", "tasks":
@@ -355,6 +426,6 @@ def _said(entry: Comparison, results: Results) -> str:
 
 
 if __name__ == "__main__":
-    for path in sorted(DOCS.rglob("*.md")):
-        page = path.read_text(encoding="utf-8")
-        path.write_text(page_of(page, path.relative_to(DOCS).as_posix()), encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        page, name = path.read_text(encoding="utf-8"), path.relative_to(path.parent if path.parent == ROOT else DOCS)
+        path.write_text(page_of(page, name.as_posix()), encoding="utf-8")
