@@ -26,7 +26,7 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) $(TORCH_PIP_ARGS) torch
 	@$(BIN)/python -c 'import sys; from importlib.metadata import requires; sys.exit(not any("triton" in r for r in requires("torch")))' || \
 	  cp $(CONSTRAINTS) $(PINS)
-	$(BIN)/python -m pip install --quiet --constraint $(PINS) hatchling
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) hatchling hatch-fancy-pypi-readme
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) --no-build-isolation --editable '.[dev]'
 	@touch $@
 

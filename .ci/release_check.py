@@ -98,8 +98,12 @@ def check_contents(sdist: Path, wheel: Path) -> Message:
 
     (file,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     found = HeaderParser().parsestr(zipfile.ZipFile(wheel).read(file).decode())
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert str(found.get_payload()).strip() == readme.strip(), "the description is not the README"
+    readme, description = (ROOT / "README.md").read_text(encoding="utf-8"), str(found.get_payload())
+    assert [line for line in description.splitlines() if "](" not in line] == [
+        line for line in readme.splitlines() if "](" not in line
+    ], "the description is not the README"
+    relative = re.findall(r"\]\((?!https?:|#)[^)]*", description)
+    assert relative == [], f"an index cannot show {relative}"
     for key, value in (("Description-Content-Type", "text/markdown"), ("License-Expression", "MIT")):
         assert found[key] == value, f"{key}: {found[key]}"
     return found

@@ -34,6 +34,15 @@ def beside(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def outside(markdown: str, depth: int, repository: str) -> str:
+    """Return a page whose links to files outside of docs/ lead to the repository, which the site does not hold.
+
+    ``../CONTRIBUTING.md`` -> ``https://.../blob/main/CONTRIBUTING.md``
+    """
+    above = re.escape("../" * (depth + 1))
+    return re.sub(rf"\]\({above}(?=[\w.])", f"]({repository}/blob/main/", markdown)
+
+
 def version() -> str:
     """Return the version of the package whose documentation this is."""
     return importlib.import_module("wordorder").__version__
@@ -49,8 +58,9 @@ def on_config(config: Any) -> None:
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
 
 
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put in the names of the reference, and warn of faulty equations; mkdocs calls this with every page's text."""
+def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
+    """Put in the names of the reference, lead links out of docs/, warn of faulty equations; mkdocs calls this."""
+    markdown = outside(markdown, page.file.src_uri.count("/"), config.repo_url)
     if "```math" in markdown:
         written = Path(page.file.abs_src_path).read_text(encoding="utf-8")  # markdown has no front matter
         for line, fault in beside("equations").faults(written):

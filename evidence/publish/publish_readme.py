@@ -1,82 +1,55 @@
-"""Write the table, the picture and the badges of README.md from committed results and pyproject.toml.
+"""Write what was found, what it costs and the badges of README.md from committed results and pyproject.toml.
 
     python evidence/publish/publish_readme.py
 
-The picture is drawn twice, for light and dark pages. A test holds the README and the files to what this makes.
+A test holds the README and the files to what this makes.
 """
 
-import math
+import json
 import tomllib
 from html import escape
-from statistics import fmean
 
 from blocks import put
-from charts import as_image, lines
-from choice_rules import lengths, refusing
-from publish_choice import time_of
-from publish_demo import RESULTS, ROOT, score_with_marks
-
-from wordorder.comparison.report.differences import significant
-from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.results_file import Results, read_results
-from wordorder.comparison.statistics.summary import quality_of
+from choice_rules import standing_of
+from publish_choice import because, results_of, taken
+from publish_demo import ROOT, SPEED
 
 README = ROOT / "README.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-RAW = PROJECT["urls"]["Repository"].replace("github.com", "raw.githubusercontent.com") + "/main/docs"
-THEMES = {"light": "#1f2328", "dark": "#e6edf3"}
-"""Colour of the text on a light and on a dark page."""
-ALT = "Perplexity on validation data while training, seven encodings"
+FOUND = {
+    "In encoders reading masked letters": "decision/masked_letters_64",
+    "In decoders predicting letters": "decision/causal_letters_64",
+    "Where the answer stands in an earlier segment": "memory-brackets",
+}
+"""Question -> the comparison that answers it, tuned for every model."""
+NEAR = ("rope", "alibi", "t5", "tupe-a", "tupe-r")
+CONTENT = ("shaw", "transformer-xl", "deberta")
 
 
-def headline() -> str:
-    """The picture, the verdict and the table, as the README holds them."""
-    early, longer = (read_results(RESULTS / f"{name}.json") for name in ("demo-early", "compare-mlm"))
-    dark = f'<source media="(prefers-color-scheme: dark)" srcset="{RAW}/figures/headline-dark.svg">'
-    light = f'<img alt="{ALT}" src="{RAW}/figures/headline-light.svg" width="760">'
-    decision = verdict(early)
-    sentence = f"After {early.rows[0].steps:,} steps {decision.sentence} {decision.status}"
-    return "\n\n".join((f"<picture>{dark}{light}</picture>", sentence, table(early, longer)))
+def findings() -> str:
+    """One sentence for each question: the best models, how good they are, after how much training."""
+    lines: list[str] = []
+    for question, file in FOUND.items():
+        results = results_of(file)
+        standing = standing_of(results)
+        assert standing is not None
+        name = taken(results, standing).replace(" or ", " and ") if standing.beside else taken(results, standing)
+        verb = "are best" if standing.beside else "is best"
+        lines.append(f"- {question}, {name} {verb}: {because(results, standing, 1)}.")
+    return "\n".join(lines)
 
 
-def table(early: Results, longer: Results) -> str:
-    """The encodings, best first."""
-    quality = quality_of(early)
-    xs, means = lengths(longer)
-    name = quality.name.capitalize()
-    rows = [f"| {name} | after {early.rows[0].steps:,} steps | {xs[-1] / xs[0]:.0f}× longer texts | training time |"]
-    rows.append("| :--- | ---: | ---: | ---: |")
-    for entry in ranked(early):
-        score = score_with_marks(early, entry.arm)
-        far = means.get(entry.arm, [None])[-1]
-        beyond = "cannot read" if entry.arm in refusing(longer) else significant(far, 3) if far else "not measured"
-        time = f"{time_of(entry.arm) or 0:.2f}"
-        rows.append(f"| `{entry.arm}` | {score} | {beyond} | {time}× |")
-    seeds = len({row.seed for row in early.rows})
-    note = (
-        f"Masked letters of State of the Union addresses, mean ± standard deviation of {seeds} seeds, lower is better. "
-        "† Has learned little more than letter frequencies (loss at most 5% below `none`). ‡ Unfinished. "
-        f"Longer texts: after {longer.rows[0].steps:,} steps, {len({row.seed for row in longer.rows})} seeds; "
-        "TUPE's position table ends at the training length. "
-        "Learning rates: best of five. "
-        "Training time: one step on a CPU, relative to `none`."
-    )
-    return "\n".join([*rows, "", note])
+def costs() -> str:
+    """How much longer a training step takes than without positions, of light encodings and of terms by content."""
+    encoder = json.loads((SPEED / "encodings.json").read_text(encoding="utf-8"))["networks"]["encoder"]
 
+    def more(names: tuple[str, ...]) -> str:
+        ratios = sorted(encoder[name]["ratio"] - 1 for name in names)
+        return f"{ratios[0]:.0%} to {ratios[-1]:.0%}"
 
-def picture(early: Results) -> str:
-    """Curves of validation perplexity, the mean over seeds, both axes logarithmic."""
-    curves = {}
-    for entry in ranked(early):
-        runs = [row.curve for row in early.rows if row.arm == entry.arm]
-        points = zip(*runs, strict=True)
-        curves[entry.arm] = [(float(own[0][0]), math.exp(fmean(loss for _, loss in own))) for own in points]
-    return lines(
-        "Masked letters: validation perplexity while training",
-        curves,
-        across="training steps",
-        up="perplexity",
-        logarithmic=True,
+    return (
+        f"On a CPU a training step takes {more(NEAR)} longer with RoPE, ALiBi, T5 or TUPE than without positions, and"
+        f" {more(CONTENT)} longer with terms by content, such as DeBERTa's ([measured](docs/performance.md))."
     )
 
 
@@ -95,9 +68,7 @@ def badge(name: str, value: str) -> str:
 
 
 def files() -> dict[str, str]:
-    """Path under docs/ -> text of every picture and badge."""
-    chart = picture(read_results(RESULTS / "demo-early.json"))
-    made = {f"figures/headline-{name}.svg": as_image(chart, colour) for name, colour in THEMES.items()}
+    """Path under docs/ -> text of every badge."""
     torch = PROJECT["dependencies"][0].removeprefix("torch>=")
     status = next(c for c in PROJECT["classifiers"] if c.startswith("Development Status")).split(" - ")[1]
     badges = {
@@ -106,12 +77,12 @@ def files() -> dict[str, str]:
         "licence": ("licence", PROJECT["license"]),
         "status": ("status", status.lower()),
     }
-    return made | {f"assets/badge-{name}.svg": badge(*texts) for name, texts in badges.items()}
+    return {f"assets/badge-{name}.svg": badge(*texts) for name, texts in badges.items()}
 
 
 def page_of(text: str) -> str:
-    """The README with its table as the files have it."""
-    return put(text, "headline", headline())
+    """The README with what the files say."""
+    return put(put(text, "findings", findings()), "costs", costs())
 
 
 if __name__ == "__main__":

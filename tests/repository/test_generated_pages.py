@@ -41,7 +41,8 @@ def of_results(publish: ModuleType, page: Path) -> Files:
 def of_catalogue(publish: ModuleType) -> Files:
     """Return every page, with the tables that follow from the code."""
     pages = {page: page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
-    return {page: publish.page_of(text, page.relative_to(DOCS).as_posix()) for page, text in pages.items()}
+    readme = {ROOT / "README.md": publish.page_of((ROOT / "README.md").read_text(encoding="utf-8"), "README.md")}
+    return readme | {page: publish.page_of(text, page.relative_to(DOCS).as_posix()) for page, text in pages.items()}
 
 
 def committed(name: str) -> dict[str, Any]:

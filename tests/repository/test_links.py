@@ -25,8 +25,6 @@ FILES_OF_THE_PROJECT = re.compile(
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as the site and GitHub make them, and those that it sets itself."""
     text = page.read_text(encoding="utf-8")
-    for included in re.findall(r'^--8<-- "(.*\.md)"$', text, re.MULTILINE):
-        text += (ROOT / included).read_text(encoding="utf-8")
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
     headings = [re.sub(r"[^\w\- ]", "", title.lower()) for title in re.findall(r"^#+ (.*?)(?: \{#.*)?$", prose, re.M)]
     return {re.sub(r"[ -]+", "-", title.strip()) for title in headings} | set(re.findall(r"[#\"]([\w-]+)[\"}]", text))
@@ -35,9 +33,6 @@ def anchors(page: Path) -> set[str]:
 def target(page: Path, address: str) -> tuple[Path, str] | None:
     """Return the file and the anchor that an address of a page leads to; None for an address of others."""
     path, _, anchor = address.partition("#")
-    if address.startswith(URLS["Documentation"]):
-        name = path.removeprefix(URLS["Documentation"]) or "index.html"
-        return (ROOT / "docs" / name).with_suffix(".md"), anchor
     if file_of_project := FILES_OF_THE_PROJECT.fullmatch(path):
         return ROOT / file_of_project[1], anchor
     if re.match(r"[a-z]+:", address):
@@ -67,11 +62,18 @@ def test_a_planted_link_is_found(tmp_path: Path):
     assert list(broken(page)) == ["#no", "no.md", "page.png"]
 
 
+def test_what_only_the_site_can_show_is_on_its_reference_alone():
+    """A page is read as a file too, where nothing is included and no docstring is put in."""
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        if "reference" not in page.parts:
+            assert re.findall(r"^(?::::|--8<--|!!!|\?\?\?).*", text, re.MULTILINE) == [], page.name
+
+
 def test_every_figure_in_a_page_has_a_width():
-    """A figure element is as wide as what it holds, and a drawing without a width of its own has none."""
-    files = {
-        ROOT / name for page in PAGES for name in re.findall(r'--8<-- "(.*\.svg)"', page.read_text(encoding="utf-8"))
-    }
+    """A drawing without a width of its own is as wide as the page, or has no width at all."""
+    pictures = [(page, name) for page in PAGES for name in re.findall(r"\]\(([^)]+\.svg)\)", page.read_text("utf-8"))]
+    files = {page.parent / name for page, name in pictures}
     assert len(files) > 10
-    without = [file.name for file in files if not re.match(r"<svg [^>]*\bwidth=", file.read_text(encoding="utf-8"))]
+    without = [file.name for file in files if not re.search(r"<svg [^>]*\bwidth=", file.read_text(encoding="utf-8"))]
     assert without == []

@@ -154,9 +154,7 @@ def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
         return found[wanted]
     for title in ("tasks", "tokenizers"):
         if wanted in listing[title]:
-            raise BadInput(
-                f"{name}: is one of the {title}, which have no more than their name; see https://wordorder.github.io/wordorder/recipes.html"
-            )
+            raise BadInput(f"{name}: is one of the {title}, which have no more than their name")
     near = difflib.get_close_matches(wanted, found, n=5, cutoff=0.4)
     meant = f"did you mean {', '.join(near)}? " if near else ""
     raise BadInput(f"{name}: no encoding and no generated task; {meant}`wordorder list` shows all")
