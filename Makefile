@@ -12,7 +12,7 @@ READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow-test core-test other-cpu check format lint types docs bench evidence gpu pages soak fuzz release-check clean distclean
+.PHONY: help demo test slow-test core-test other-cpu check format lint types docs tutorials bench evidence gpu catalogue pages soak fuzz release-check clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -66,6 +66,9 @@ release-check: $(READY)  ## build sdist and wheel into dist/, check what they ho
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
 
+tutorials: $(READY)  ## run the tutorials and write down what they print and draw; about ten minutes
+	$(BIN)/python evidence/publish/publish_tutorials.py
+
 bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 35 minutes
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) x-transformers
 	$(BIN)/python benchmarks/training_step.py --json benchmarks/results/encodings.json
@@ -90,6 +93,9 @@ evidence: $(READY)  ## train the comparisons that the pages show and that have n
 gpu:  ## what needs a GPU; PART=tests, speed, tuning or compare takes at most nine minutes; DRY=1 tries it on the CPU
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(PART),--part $(PART)) $(if $(OUT),--out $(OUT))
 
+catalogue: $(READY)  ## write what the pages say of the catalogue anew, and nothing else: after adding an encoding
+	$(BIN)/python evidence/publish/publish_encodings.py
+
 pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from the committed results
 	$(BIN)/python evidence/publish/publish_commands.py
 	$(BIN)/python evidence/publish/publish_encodings.py
@@ -100,7 +106,6 @@ pages: $(READY)  ## write the generated pages of docs/ anew, from the command li
 	$(BIN)/python evidence/publish/publish_rates.py
 	$(BIN)/python evidence/publish/publish_scales.py
 	$(BIN)/python evidence/publish/publish_readme.py
-	$(BIN)/python evidence/publish/publish_tutorials.py
 
 soak: $(READY)  ## kill two small trainings a hundred times each and resume them to the bit; about 10 minutes
 	@mkdir -p build

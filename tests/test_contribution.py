@@ -63,18 +63,15 @@ Shaw et al., [Self-attention with relative position representations](https://arx
 s_{hij} = \\frac{q_i^\\top k_j}{\\sqrt{D}} + b_{h, j - i}
 ```
 
-??? example "As code"
-    ```text
-    score[h, i, j] = q_i . k_j / sqrt(D) + b[h, j - i] where |j - i| <= 1
-    ```
-
 ## Cost and options
 
 <!-- facts: neighbours -->
+<!-- /facts -->
 
 ## Measured results
 
 <!-- measured: neighbours -->
+<!-- /measured -->
 
 ## Differences from the paper
 
@@ -148,15 +145,24 @@ def checked(folder: Path, chosen: str, checks: list[str]) -> str:
 @pytest.mark.slow
 def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path):
     copied(tmp_path, "docs", "benchmarks", "evidence")
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    for name in ("mkdocs.yml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
     for name, text in NEW.items():
         (tmp_path / name).write_text(text.lstrip(), encoding="utf-8")
     put_before(tmp_path / CATALOG_FILE, ENTRY)
 
+    # as `make catalogue`
+    publish = [sys.executable, "evidence/publish/publish_encodings.py"]
+    subprocess.run(publish, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}, check=True)
     # of the pages those that go over the catalogue, of the other tests only the new name
-    chosen = "the_site_puts_in or has_a_page or publish_choice or test_list or neighbours"
+    chosen = "publish_encodings or has_a_page or publish_choice or test_list or neighbours"
     found = checked(tmp_path, chosen, CHECKS)
-    for test in ("has_a_page_and_a_meaning_for_each_option", "test_numbers_by_distance"):
+    assert "`neighbours`" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    for test in (
+        "has_a_page_and_a_meaning_for_each_option",
+        "test_files_are_what_their_script_writes[publish_encodings]",
+        "test_numbers_by_distance",
+    ):
         assert f"{test} PASSED" in found
 
 

@@ -14,10 +14,10 @@ from wordorder.encodings.kerple import KERPLEPower as KERPLEPower
 from wordorder.encodings.learned import Learned as Learned
 from wordorder.encodings.none import NoEncoding as NoEncoding
 from wordorder.encodings.places import Encoding
-from wordorder.encodings.rotary import LinearScaledRotary as LinearScaledRotary
-from wordorder.encodings.rotary import NTKAwareRotary as NTKAwareRotary
-from wordorder.encodings.rotary import Rotary as Rotary
-from wordorder.encodings.rotary import YaRNRotary as YaRNRotary
+from wordorder.encodings.rope import LinearScaledRotary as LinearScaledRotary
+from wordorder.encodings.rope import NTKAwareRotary as NTKAwareRotary
+from wordorder.encodings.rope import Rotary as Rotary
+from wordorder.encodings.rope import YaRNRotary as YaRNRotary
 from wordorder.encodings.sandwich import Sandwich as Sandwich
 from wordorder.encodings.shaw import Shaw as Shaw
 from wordorder.encodings.sinusoidal import Sinusoidal as Sinusoidal

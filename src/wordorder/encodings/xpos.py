@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Rotation, check_positive
-from wordorder.encodings.rotary import Rotary
+from wordorder.encodings.rope import Rotary
 from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions
 
 ROOM_FOR_PRODUCTS = 7.0
