@@ -47,13 +47,13 @@ HEADLINES = (
         ),
     ),
     (
-        "**Memory of that attention** at 4,096 tokens, beyond the inputs: {} MiB without positions, {} with TUPE-R,"
-        " {} with SDPA's mask.",
+        "**Memory.** At 4,096 tokens that attention needs {} MiB beyond its inputs with TUPE-R here, {} with the bias as"
+        " SDPA's mask, {} without positions.",
         "attention",
         (
-            ("operation, 1 x 4 heads x 4096, float32", "SDPA, no position", MIB),
             ("operation, 1 x 4 heads x 4096, float32", "TUPE-R", MIB),
             ("operation, 1 x 4 heads x 4096, float32", "TUPE-R, SDPA with the bias as mask", MIB),
+            ("operation, 1 x 4 heads x 4096, float32", "SDPA, no position", MIB),
         ),
     ),
     (
