@@ -1,6 +1,7 @@
 """One process at a time writes into a run's folder, and a killed one leaves it free."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -135,6 +136,47 @@ def test_the_lock_of_another_folder_in_its_place_is_left_alone(tmp_path):
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / ".lock").write_text("of another")
     assert (tmp_path / "run" / ".lock").read_text() == "of another"
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "file", "pipe", "folder"])
+def test_what_is_called_like_the_lock_and_is_none_is_refused_and_kept(tmp_path, kind):
+    victim, lock = tmp_path / "victim", tmp_path / "run" / ".lock"
+    lock.parent.mkdir()
+    if kind == "file":
+        lock.write_text("mine")
+    elif kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to("../victim")
+        if kind == "link":
+            victim.write_text("mine")
+    before = lock.lstat()
+    with pytest.raises(BadInput, match=r"run/\.lock' is .*, not the lock of a run; move it away.*--output-dir FOLDER"):
+        locked(tmp_path / "run").__enter__()
+    assert lock.lstat() == before
+    assert victim.exists() == (kind == "link")
+    if kind in ("file", "link"):
+        assert lock.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "left", ["", "process 1 on a since 2024-01-01 00:00:00+00:00, longer than what comes next" * 3]
+)
+def test_the_lock_of_a_killed_process_is_taken_over(tmp_path, left):
+    (tmp_path / ".lock").write_text(left)
+    with locked(tmp_path):
+        assert re.fullmatch(rf"process {os.getpid()} on \S+ since .*\n", (tmp_path / ".lock").read_text())
+
+
+def test_a_link_that_takes_the_place_of_the_lock_meanwhile_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "victim")
+    monkeypatch.setattr(folder.os.path, "lexists", lambda path: False)
+    with pytest.raises(BadInput, match="is a link, not the lock of a run"):
+        locked(tmp_path / "run").__enter__()
+    assert not (tmp_path / "victim").exists()
 
 
 def test_without_locks_on_the_file_system_a_line_says_so(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import sys
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
@@ -164,6 +165,8 @@ def read_curve(run_folder: Path) -> list[dict[str, Any]]:
 
 
 LOCK = ".lock"
+_HOLDER = b"process "
+"""The beginning of every lock file, so that a file of something else is not taken for one."""
 _held: dict[tuple[int, int, int], object] = {}  # by process: a fork copies what its parent holds
 
 
@@ -209,7 +212,7 @@ def _busy(folder: Path, holder: str) -> BadInput:
 def _lock(path: Path) -> int:
     """Return the handle of a lock file that this process holds."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = _open_lock(path)
         try:
             if fcntl is not None:
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,7 +227,33 @@ def _lock(path: Path) -> int:
             if os.path.samestat(os.fstat(handle), path.stat()):
                 break
         os.close(handle)  # who held it has removed it since
+    beginning = os.read(handle, len(_HOLDER))
+    if beginning not in (b"", _HOLDER):
+        os.close(handle)
+        raise _foreign(path, "a file of something else")
     os.ftruncate(handle, 0)
+    os.lseek(handle, 0, os.SEEK_SET)
     since = datetime.now().astimezone().isoformat(" ", "seconds")
-    os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {since}\n".encode())
+    os.write(handle, _HOLDER + f"{os.getpid()} on {socket.gethostname()} since {since}\n".encode())
     return handle
+
+
+def _open_lock(path: Path) -> int:
+    """Open a lock file, which is made where it is missing; a link and what is no regular file are refused."""
+    no_links = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+    # a pipe or a device is not opened at all: that alone may do something
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise _foreign(path, "a link" if path.is_symlink() else "no regular file")
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | no_links, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _foreign(path, "a link") from None
+
+
+def _foreign(path: Path, kind: str) -> BadInput:
+    return BadInput(
+        f"training.output_dir: {str(path)!r} is {kind}, not the lock of a run; move it away, or name another folder by "
+        "--output-dir FOLDER"
+    )
