@@ -204,6 +204,16 @@ def test_one_failing_arm_is_recorded_and_the_others_go_on(make_recipe, log, tmp_
     assert run(make_recipe(seeds=[0], workers=workers))["complete"]
 
 
+def test_a_link_in_the_place_of_the_figures_is_refused_before_anything_is_trained(make_recipe, log, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    run(make_recipe(seeds=[0]))
+    (tmp_path / "out" / "figures").symlink_to("../elsewhere")
+    before = log()
+    with pytest.raises(BadInput, match="figures' is a link to"):
+        run(make_recipe(seeds=[0, 1]))
+    assert log() == before
+
+
 def test_a_disk_that_is_full_at_the_very_end_is_one_line(make_recipe, log, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

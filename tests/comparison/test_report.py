@@ -13,6 +13,7 @@ from wordorder.comparison import markdown_table, render_table, write_report
 from wordorder.comparison.report.figures import draw_costs, write_figures
 from wordorder.comparison.report.html import json_in_html, report_page
 from wordorder.comparison.report.table import caption
+from wordorder.errors import BadInput
 
 EVIL = "<script>alert(1)</script>\u2028&'\"|[bold]$x$"
 
@@ -178,6 +179,31 @@ def test_figures_are_files(tmp_path, task):
         f"{name}.{ending}" for name in ("learning_curves", "quality_against_cost") for ending in ("png", "svg")
     }
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+
+
+def test_figures_replace_links_and_are_not_written_through_them(tmp_path):
+    results = read(example_results({"rope": 40.0, "tupe-r": 30.0}))
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "figures").mkdir()
+    for ending in ("png", "svg"):
+        (tmp_path / "figures" / f"learning_curves.{ending}").symlink_to(tmp_path / "victim")
+    written = write_figures(results, tmp_path / "figures")
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert sorted((tmp_path / "figures").iterdir()) == sorted(written)
+    assert not any(path.is_symlink() for path in written)
+
+
+def test_a_folder_of_figures_that_is_a_link_to_elsewhere_is_refused(tmp_path):
+    results = read(example_results({"rope": 40.0, "tupe-r": 30.0}))
+    for name in ("elsewhere", "out", "out/drawn"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "out" / "figures").symlink_to("../elsewhere")
+    with pytest.raises(BadInput, match=r"out/figures' is a link to '.*elsewhere', .* --output-dir FOLDER"):
+        write_figures(results, tmp_path / "out" / "figures")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    (tmp_path / "out" / "figures").unlink()
+    (tmp_path / "out" / "figures").symlink_to("drawn")
+    assert write_figures(results, tmp_path / "out" / "figures")
 
 
 def test_quality_is_drawn_against_what_an_arm_costs(tmp_path):

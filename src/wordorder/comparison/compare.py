@@ -29,6 +29,8 @@ from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline, forget_prepared
 from wordorder.comparison.probes.measure import check_probes
 from wordorder.comparison.report.differences import time_in_words
+from wordorder.comparison.report.figures import FOLDER as FIGURES
+from wordorder.comparison.report.figures import link_fault
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import markdown_table, place_of
 from wordorder.comparison.results import Record, results_of
@@ -119,7 +121,7 @@ def compare(
     with stopped_by_signals():
         store = Store.open(place) if is_url(place) else None
         folder = Path(place) if store is None else store.here
-        if fault := run_folder_fault(folder) or _replaced_files(folder, arms, place):
+        if fault := run_folder_fault(folder) or _replaced_files(folder, arms, place) or link_fault(folder / FIGURES):
             raise BadInput(fault)
         with locked(folder) if store is None else nullcontext():
             return _compare_alone(recipe, arms, tools, folder, store=store, ray=ray, progress=progress)
@@ -160,7 +162,7 @@ def _compare_alone(
 
 def _replaced_files(folder: Path, arms: Iterable[Arm], place: str) -> str | None:
     """Return the fault of a folder whose files would be replaced and are not a comparison's, or None."""
-    files = [name for name in (RESULTS, "table.md", "report.html", "figures") if os.path.lexists(folder / name)]
+    files = [name for name in (RESULTS, "table.md", "report.html", FIGURES) if os.path.lexists(folder / name)]
     if not files or any(any((folder / arm.name).rglob(IDENTITY)) for arm in arms):
         return None
     try:
@@ -278,7 +280,7 @@ def _conclude(record: Record) -> Path:
     from wordorder.comparison.report.figures import write_figures
 
     try:
-        write_figures(results, record.folder / "figures")
+        write_figures(results, record.folder / FIGURES)
         _write_cards(results, record.folder)
         if record.store is not None:
             record.store.save()

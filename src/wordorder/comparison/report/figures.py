@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from wordorder.comparison.report.differences import difference_title, in_short, 
 from wordorder.comparison.report.table import columns, lines
 from wordorder.comparison.results_file import ProbeResult, Results
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, quality_of, spread
+from wordorder.durable import make_folder, write_files
+from wordorder.errors import BadInput
 from wordorder.inspection.figures import log_scale, new_figure
 
 __all__ = ["COSTS", "draw_costs", "write_figures"]
@@ -47,8 +50,14 @@ def _file_name(text: str) -> str:
 
 
 def write_figures(results: Results, folder: Path) -> list[Path]:
-    """Write the figures that `figure_files` names: PNG and SVG each."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the figures that `figure_files` names: PNG and SVG each; a link in the place of a file is replaced.
+
+    Raises:
+        BadInput: the folder is a link that leads out of the folder it lies in.
+    """
+    if fault := link_fault(folder):
+        raise BadInput(fault)
+    make_folder(folder)
     names = {name for own in figure_files(results).values() for name in own}
     drawers: dict[str, Callable[[Results, Style], Any]] = {
         "differences": _differences,
@@ -56,14 +65,27 @@ def write_figures(results: Results, folder: Path) -> list[Path]:
         "quality_against_cost": _costs,
         **{_probe_stem(name): partial(_probe, probe) for name, probe in results.probes.items()},
     }
-    style, written = drawn_styles(view.arm_styles(results)).__getitem__, list[Path]()
+    style, written = drawn_styles(view.arm_styles(results)).__getitem__, dict[str, bytes]()
     for stem, draw in drawers.items():
         if f"{stem}.png" in names:
             figure = draw(results, style)
-            for path in (folder / f"{stem}.png", folder / f"{stem}.svg"):
-                figure.savefig(path, dpi=200)
-                written.append(path)
-    return written
+            for ending in ("png", "svg"):
+                file = BytesIO()
+                figure.savefig(file, format=ending, dpi=200)
+                written[f"{stem}.{ending}"] = file.getvalue()
+    write_files(folder, written)
+    return [folder / name for name in written]
+
+
+def link_fault(folder: Path) -> str | None:
+    """Return the fault of a folder of figures that is a link to somewhere else, or None."""
+    target, parent = folder.resolve(), folder.parent.resolve()
+    if not folder.is_symlink() or target.is_relative_to(parent):
+        return None
+    return (
+        f"--output-dir: {str(folder)!r} is a link to {str(target)!r}, where figures would be written; remove the link, "
+        "or name another folder by --output-dir FOLDER"
+    )
 
 
 def _plain(name: str) -> str:
