@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from wordorder.comparison.statistics.significance import Conclusions
 from wordorder.errors import BadInput, RunFailed
 from wordorder.training import run
 from wordorder.training.checkpoints.checkpoint import write_checkpoint
+from wordorder.training.runs.folder import read_curve
 
 
 @pytest.fixture(autouse=True)
@@ -241,3 +243,22 @@ def test_a_folder_of_something_else_is_named_by_its_address(make_recipe, log, tm
     place = (tmp_path / "bucket").as_uri()
     with pytest.raises(BadInput, match=rf"^{place}/rope/seed-0 holds files of something else"):
         compare(make_recipe(seeds=[0]), output_dir=place, progress=False, pipeline=STAND_IN)
+
+
+@pytest.mark.parametrize("when", ["before", "at the end"])
+def test_a_damaged_file_is_named_by_its_address(make_recipe, log, tmp_path, monkeypatch, when):
+    place, recipe = (tmp_path / "bucket").as_uri(), make_recipe(seeds=[0])
+    if when == "before":
+        compare(recipe, output_dir=place, progress=False, pipeline=STAND_IN)
+        (tmp_path / "bucket" / "rope" / "seed-0" / "metrics.json").write_text("{")
+    else:
+
+        def spoil(results, folder):
+            (folder.parent / "rope" / "seed-0" / "curve.jsonl").write_text("[]")
+            read_curve(folder.parent / "rope" / "seed-0")
+
+        monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", spoil)
+    name = "metrics.json" if when == "before" else "curve.jsonl"
+    with pytest.raises(RunFailed, match=rf"^{place}/rope/seed-0/{name}: cannot be read") as caught:
+        compare(recipe, output_dir=place, progress=False, pipeline=STAND_IN)
+    assert tempfile.gettempdir() + "/wordorder-" not in str(caught.value)

@@ -123,7 +123,7 @@ def compare(
         folder = Path(place) if store is None else store.here
         if fault := run_folder_fault(folder) or _replaced_files(folder, arms, place) or link_fault(folder / FIGURES):
             raise BadInput(fault)
-        with locked(folder) if store is None else nullcontext():
+        with locked(folder) if store is None else nullcontext(), _named_by_address(store):
             return _compare_alone(recipe, arms, tools, folder, store=store, ray=ray, progress=progress)
 
 
@@ -150,14 +150,23 @@ def _compare_alone(
         recipe=recipe, config=config, arms=arms, folder=folder, statistics=statistics, pipeline=tools,
         budget=matched, looks=earlier_looks(folder / RESULTS), store=store,
     )  # fmt: skip
+    _train_all(record, ray, progress=progress)
+    return _conclude(record)
+
+
+@contextmanager
+def _named_by_address(store: Store | None) -> Generator[None]:
+    """Name files in errors by their address in the store: the user does not see the copy that they were read from."""
     try:
-        _train_all(record, ray, progress=progress)
+        yield
     except BadInput as error:
         if store is None:
             raise
-        # it names folders of the copy, which the user does not see
-        raise type(error)([fault.replace(str(folder), store.url) for fault in error.faults]) from None
-    return _conclude(record)
+        raise type(error)([fault.replace(str(store.here), store.url) for fault in error.faults]) from None
+    except RunFailed as error:
+        if store is None:
+            raise
+        raise RunFailed(str(error).replace(str(store.here), store.url)) from None
 
 
 def _replaced_files(folder: Path, arms: Iterable[Arm], place: str) -> str | None:
