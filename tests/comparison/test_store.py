@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -19,7 +20,7 @@ from wordorder.comparison.statistics.significance import Conclusions
 from wordorder.errors import BadInput, RunFailed
 from wordorder.training import run
 from wordorder.training.checkpoints.checkpoint import write_checkpoint
-from wordorder.training.runs.folder import read_curve
+from wordorder.training.runs.folder import LOCK, locked, read_curve
 
 
 @pytest.fixture(autouse=True)
@@ -262,3 +263,22 @@ def test_a_damaged_file_is_named_by_its_address(make_recipe, log, tmp_path, monk
     with pytest.raises(RunFailed, match=rf"^{place}/rope/seed-0/{name}: cannot be read") as caught:
         compare(recipe, output_dir=place, progress=False, pipeline=STAND_IN)
     assert tempfile.gettempdir() + "/wordorder-" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["file", "local"])
+def test_two_comparisons_in_one_folder_of_files_are_held_apart(make_recipe, log, tmp_path, scheme):
+    bucket = tmp_path / "bucket"
+    place, recipe = f"{scheme}://{bucket}", make_recipe(seeds=[0])
+    with locked(bucket), pytest.raises(BadInput, match=rf"{bucket}.* is being written by .*; wait for its end"):
+        compare(recipe, output_dir=place, progress=False, pipeline=STAND_IN)
+    assert not bucket.exists()
+    locks = []
+
+    def train(*arguments, **options):
+        locks.append((bucket / LOCK).exists())
+        STAND_IN.train(*arguments, **options)
+
+    found = compare(recipe, output_dir=place, progress=False, pipeline=replace(STAND_IN, train=train))
+    assert locks == [True] * 3
+    assert not (bucket / LOCK).exists()
+    assert not (found.parent / LOCK).exists()  # the copy holds what the store has, and that is no part of it

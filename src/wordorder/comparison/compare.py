@@ -23,7 +23,7 @@ from rich.text import Text
 
 from wordorder.comparison.engines.local import Job, LocalEngine, Outcome, devices_of, placements
 from wordorder.comparison.engines.ray import RayCluster, RayEngine
-from wordorder.comparison.engines.store import Store
+from wordorder.comparison.engines.store import Store, local_folder
 from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline, forget_prepared
@@ -118,7 +118,9 @@ def compare(
     place = str(output_dir or recipe.training.get("output_dir") or recipe.output_dir)
     if place.startswith("memory://") and (ray is not None or config.workers > 1):
         raise BadInput(f"--output-dir: {place} is the memory of one process; it takes compare.workers=1 and no Ray")
-    with stopped_by_signals():
+    local = local_folder(place) if is_url(place) else None
+    # before the store is read: what another comparison writes meanwhile would be missing in the copy
+    with stopped_by_signals(), nullcontext() if local is None else locked(local):
         store = Store.open(place) if is_url(place) else None
         folder = Path(place) if store is None else store.here
         if fault := run_folder_fault(folder) or _replaced_files(folder, arms, place) or link_fault(folder / FIGURES):

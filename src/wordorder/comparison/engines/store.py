@@ -22,12 +22,13 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
+from wordorder.durable import check_writable
 from wordorder.errors import BadInput, RunFailed
 from wordorder.limits import path_below
 from wordorder.training.checkpoints.checkpoint import MANIFEST, is_checkpoint
-from wordorder.training.runs.folder import METRICS
+from wordorder.training.runs.folder import LOCK, METRICS
 
 SECONDS = 5.0
 """Time between two copies of what is new."""
@@ -148,7 +149,11 @@ class Store:
         if links := [name for name in targets if _is_local(system) and system.islink(name)]:
             raise ValueError(f"{links[0]!r} is a link, which may lead out of its folder; remove it")
         for name, target in targets.items():
-            if name.endswith(_PART) or (not checkpoints and any(map(is_checkpoint, relative[name].parts))):
+            if (
+                name.endswith(_PART)
+                or target.name == LOCK
+                or (not checkpoints and any(map(is_checkpoint, relative[name].parts)))
+            ):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             system.get_file(name, str(target))
@@ -192,6 +197,19 @@ class _Upload:
             with suppress(FileNotFoundError):
                 self.system.rm_file(f"{self.base}/{name}")
             del self.sent[name]
+
+
+def local_folder(url: str) -> Path | None:
+    """Return the folder of this machine's files that an address means; None: another store, or `Store.open` fails."""
+    from fsspec.core import url_to_fs
+
+    if not url.partition("://")[2].strip("/"):
+        return None
+    try:
+        system, root = cast("tuple[Any, str]", url_to_fs(url.rstrip("/")))
+    except Exception:  # every kind of store has errors of its own
+        return None
+    return Path(root) if _is_local(system) and check_writable(Path(root)) is None else None
 
 
 def _is_local(system: Any) -> bool:
