@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import os
+import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -172,3 +174,55 @@ def test_a_pipe_is_named_and_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(BadInput, match=rf"{name} .*it is a pipe or a device, not a file"):
         read_and_count(DataConfig(source=str(tmp_path), task="masked-lm"))
+
+
+class Counted(io.FileIO):
+    """A file that counts the bytes that are read from it."""
+
+    count = 0
+
+    def readinto(self, buffer):
+        size = super().readinto(buffer)
+        Counted.count += size
+        return size
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv"])
+def test_zeros_after_a_good_line_are_not_read_to_their_end(tmp_path, monkeypatch, name):
+    good = b'{"text": "a"}\n' if name == "a.jsonl" else b"text\na\n"
+    (tmp_path / name).write_bytes(good)
+    os.truncate(tmp_path / name, 2**26)
+    monkeypatch.setattr(Counted, "count", 0)
+    monkeypatch.setattr(Path, "open", lambda self, mode: io.BufferedReader(Counted(self, mode)))
+    row, broken = found_in(tmp_path / name)
+    assert row.row == {"text": "a"}
+    line = good.count(b"\n") + 1
+    assert (broken.line, broken.fault) == (line, f"{tmp_path / name} line {line} is binary: it holds a byte that is 0")
+    assert 0 < Counted.count < 2**22
+
+
+def test_unpacked_zeros_after_a_good_line_are_not_held_in_memory(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' + bytes(2**26)))
+    tracemalloc.start()
+    row, broken = found_in(tmp_path / "a.jsonl.gz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert row.row == {"text": "a"}
+    assert "line 2 is binary" in broken.fault
+    assert peak < 2**24
+
+
+@pytest.mark.parametrize("length", [2**20 - 1, 2**20, 2**20 + 1, 2**21, 2**21 + 7])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_line_of_any_length_is_one_line(tmp_path, length, end):
+    long = json.dumps({"text": "x" * (length - len('{"text": ""}\n'))}) + "\n"
+    assert len(long) == length
+    (tmp_path / "a.jsonl").write_text(long + long + '{"text": "last"}' + end)
+    assert [len(one.row["text"]) for one in found_in(tmp_path / "a.jsonl")] == [length - 13, length - 13, 4]
+
+
+def test_a_short_line_with_a_zero_is_passed_over_alone(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a\0"}\n{"text": "b"}\n')
+    broken, row = found_in(tmp_path / "a.jsonl")
+    assert "line 1 is binary" in broken.fault
+    assert row.row == {"text": "b"}

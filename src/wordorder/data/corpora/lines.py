@@ -7,14 +7,16 @@ reads decides.
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
+from gzip import GzipFile
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from wordorder.data.corpora.document import Row
 from wordorder.errors import BadInput
 from wordorder.limits import check_plain, parse_json
 
-_BEGINNING = 4096  # bytes
+_PIECE = 2**20
+"""Most bytes of a line that are read before it is looked at."""
 
 
 class Found(NamedTuple):
@@ -54,17 +56,17 @@ def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = Non
 def lines_of(path: Path) -> Iterator[tuple[int, bytes] | Found]:
     """Yield the lines of a file, unpacked where it ends in .gz, each with its number; a carriage return ends one too.
 
-    Where a packed file breaks off, the last item is a `Found`.
+    Where a packed file breaks off, or a line of a megabyte or more is binary, the last item is a `Found`.
     """
     check_plain(path)
     number = 0
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            start = file.peek(_BEGINNING)
-            if b"\0" in start and b"\n" not in start:  # a sparse file of terabytes would be one line
-                yield Found(None, 1, f"{path} line 1 is binary: it holds a byte that is 0")
-                return
-            for line in file:
+            while piece := file.readline(_PIECE):
+                line = piece if len(piece) < _PIECE else _whole_line(piece, file)
+                if line is None:
+                    yield Found(None, number + 1, f"{path} line {number + 1} is binary: it holds a byte that is 0")
+                    return
                 for part in line.splitlines(keepends=True) if b"\r" in line else (line,):
                     number += 1
                     yield number, part
@@ -74,6 +76,16 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes] | Found]:
     except (gzip.BadGzipFile, zlib.error) as error:
         fault = f"is not a gzip file, or is damaged: {error}; copy or download it again"
         yield Found(None, number + 1, f"{path} {fault}")
+
+
+def _whole_line(piece: bytes, file: BinaryIO | GzipFile) -> bytes | None:
+    """Return the line that a piece begins, or None where it is binary: the zeros of a sparse file may be terabytes."""
+    pieces = [piece]
+    while len(pieces[-1]) == _PIECE and not pieces[-1].endswith(b"\n"):
+        if b"\0" in pieces[-1]:
+            return None
+        pieces.append(file.readline(_PIECE))
+    return b"".join(pieces)
 
 
 def text_of_line(line: bytes, path: Path, number: int) -> str | Found:
