@@ -1,9 +1,11 @@
 import errno
+import json
 from pathlib import Path
 
 import pytest
 
 from wordorder import durable
+from wordorder.streams import printable
 
 
 def test_trying_a_folder_leaves_nothing_behind(tmp_path: Path):
@@ -93,3 +95,13 @@ def test_nothing_is_left_of_what_had_the_name_of_a_folder(tmp_path: Path, taken_
 def test_a_name_that_no_folder_can_have_says_why(tmp_path: Path, name: str, said: str, above: str, below: str):
     assert durable.check_writable(Path(f"{tmp_path}/{above}{name}{below}")) == said
     assert not list(tmp_path.iterdir())
+
+
+def test_json_holds_no_control_characters_and_reads_back_the_same(tmp_path: Path):
+    letters = [chr(code) for code in (*range(0xA0), 0x61C, 0x200E, 0x2028, 0x202E, 0x2066, 0xDC80, ord("ë"))]
+    value = {"".join(letters): [f"\\{letter}\\\\{letter}" for letter in letters]}
+    durable.write_json(tmp_path / "a.json", value)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads(text) == value
+    assert "ë" in text
+    assert "".join(text.split("\n")) == printable("".join(text.split("\n")))

@@ -16,6 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, cast
 
+from wordorder.streams import printable
+
 REPLACED = ".replaced-"
 _DELETING = ".deleting-"
 _LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|html|txt)\.\d+")
@@ -84,8 +86,12 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON as `write_text` does; NaN and infinity are refused, since JSON has no word for them."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Write JSON as `write_text` does, safe to show in a terminal.
+
+    NaN and infinity are refused, since JSON has no word for them.
+    """
+    # escapes in a string read back as the same text
+    text = printable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     # the name of a file that is not UTF-8 has halves of surrogate pairs, which JSON can hold as escapes alone
     write_files(path.parent, {path.name: text.encode(errors="backslashreplace")})
 

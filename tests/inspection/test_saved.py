@@ -275,6 +275,17 @@ def test_json_has_one_line_per_row_of_numbers_and_strings_as_they_are():
     assert torch.tensor(json.loads(text)["rows"][1]).tolist() == [3, 4, 5]
 
 
+@pytest.mark.usefixtures("quick")
+def test_control_characters_in_a_folder_s_name_reach_no_terminal(model_dir: Path):
+    evil = model_dir.rename(model_dir.with_name("evil\x1b[31m\x9b\u202ename"))
+    result = inspect_model_dir(evil)
+    for name in ("inspect.html", "numbers.json"):
+        text = (result.folder / name).read_text(encoding="utf-8")
+        assert "evil\\u001b[31m\\u009b\\u202ename" in text
+        assert not any(letter in text for letter in "\x1b\x9b\u202e")
+    assert json.loads((result.folder / "numbers.json").read_text(encoding="utf-8"))["model"]["folder"] == str(evil)
+
+
 def test_a_full_disk_and_weights_that_are_nan_are_one_clear_error(
     model_dir: Path, monkeypatch: pytest.MonkeyPatch, quick: None
 ):

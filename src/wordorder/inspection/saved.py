@@ -23,6 +23,7 @@ from wordorder.inspection.language_model import (
 )
 from wordorder.inspection.page import Table, page, reading_tables, tables
 from wordorder.limits import is_plain_name, read_json
+from wordorder.streams import printable
 
 LENGTH = 512
 """Default number of positions, unless the model takes fewer."""
@@ -108,14 +109,15 @@ def inspect_model_dir(
         contents[findings.tensors_name] = save(tensors)
         shown = {**facts, **findings.facts, **versions}
         named = [(name.replace("_", " "), str(value)) for name, value in shown.items() if value is not None]
-        contents[PAGE] = page(
+        shown_page = page(
             findings.inspection,
             findings.drawings,
             findings.tables,
             name=str(source),
             encoding=config.encoding,
             facts=named,
-        ).encode()
+        )
+        contents[PAGE] = printable(shown_page).encode()  # a terminal may show it
     written = {"model": facts, **findings.numbers, "versions": versions, "files": [*contents, NUMBERS]}
     contents[NUMBERS] = _json(written).encode()
     _check_replaceable(folder, contents)  # the figures' names are known now
@@ -291,4 +293,4 @@ def _versions() -> dict[str, str]:
 def _json(value: object) -> str:
     """Return a value as JSON with one line per row of numbers."""  # strings escape a line break: only rows are joined
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    return re.sub(r"\[\n[^\[\]{}\"]*\]", lambda row: " ".join(row[0].split()), text) + "\n"
+    return printable(re.sub(r"\[\n[^\[\]{}\"]*\]", lambda row: " ".join(row[0].split()), text)) + "\n"
