@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from importlib import import_module
@@ -25,6 +26,7 @@ from wordorder.comparison.results_file import Significance
 from wordorder.comparison.runs import Run
 from wordorder.comparison.statistics.significance import Conclusions
 from wordorder.errors import Stopped
+from wordorder.training.loop.interruption import Signalled, handling
 
 
 @pytest.fixture(autouse=True)
@@ -184,6 +186,28 @@ def test_a_signal_to_a_worker_that_has_no_run_yet_is_no_traceback(capfd):
         worker.submit(os.getpid).result(timeout=60)
     worker.shutdown()
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_while_a_process_starts_arrives_when_it_has_started(monkeypatch, fails):
+    order = []
+
+    def start(self, task):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGUSR1)  # as a cluster sends one after the other
+        order.append("started")
+        if fails:
+            raise OSError("no processes left")
+        return Future()
+
+    def stop(number, frame):
+        order.append(signal.Signals(number))
+        raise Signalled("stopped")
+
+    monkeypatch.setattr(Worker, "submit", start)
+    with pytest.raises(Stopped), handling([signal.SIGTERM, signal.SIGUSR1], stop):
+        Worker()
+    assert order == ["started", signal.SIGTERM]
 
 
 class TermAsItIsSent:

@@ -26,7 +26,7 @@ from wordorder.durable import write_json
 from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.streams import prepare_streams
-from wordorder.training.loop.interruption import SIGNALS, handling
+from wordorder.training.loop.interruption import SIGNALS, handling, held_back
 from wordorder.training.runs.folder import IDENTITY, MODEL
 
 if TYPE_CHECKING:
@@ -231,7 +231,8 @@ class Worker(ProcessPoolExecutor):
         own = tuple(registered_encodings().values())
         # spawn, not fork: a forked torch with threads may hang
         super().__init__(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(own,))
-        with patch_environment(**ONE_THREAD, **self.place):
+        # a process whose parent breaks off its start finds no task to read, and says so at length
+        with held_back(), patch_environment(**ONE_THREAD, **self.place):
             self.pid = self.submit(os.getpid)  # the first task starts the process
 
     def send(self, which: int) -> None:

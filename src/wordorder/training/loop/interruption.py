@@ -88,3 +88,19 @@ def handling(numbers: Iterable[signal.Signals], handler: Any) -> Generator[None]
     finally:
         for number, former in before.items():
             signal.signal(number, former if former is not None else signal.SIG_DFL)
+
+
+@contextmanager
+def held_back() -> Generator[None]:
+    """Hold signals back within the block, where handlers can be set: the first that came acts at its end."""
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    try:
+        with handling(SIGNALS, note):
+            yield
+    finally:
+        if came:
+            signal.raise_signal(came[0])
