@@ -102,6 +102,14 @@ def test_a_number_that_no_machine_serves_is_refused(folder: Path, override: str,
         ),
         (["torch_compile_backend=evil"], "training.torch_compile_backend: unknown value 'evil'"),
         (["torch_compile_backend="], "training.torch_compile_backend: unknown value ''"),
+        (["torch_compile=true", "torch_compile_backend=onnxrt"], "torch_compile_backend: unknown value 'onnxrt'"),
+        (["torch_compile=true", "torch_compile_backend=tvm"], "valid values: no, eager, aot_eager, inductor"),
+        (
+            ["dataloader_num_workers=1", "dataloader_prefetch_factor=0"],
+            "dataloader_prefetch_factor: must be at least 1",
+        ),
+        (["dataloader_num_workers=1", "dataloader_prefetch_factor=-3"], "dataloader_prefetch_factor: must be at least"),
+        (["lr_scheduler_type=polynomial", "learning_rate=1e-9"], "'polynomial' cannot be made: lr_end"),
         (["torch_compile_mode=bogus"], "training.torch_compile_mode: unknown value 'bogus'"),
         (["dataloader_persistent_workers=true"], "set training.dataloader_num_workers too"),
         (['segments_per_step="x"'], "training.segments_per_step: must be an integer, got 'x'"),
@@ -116,6 +124,14 @@ def test_what_the_training_cannot_make_is_said_before_it_starts(folder: Path, ov
     assert said in lines[0]
 
 
+def test_the_schedule_of_an_arm_is_made_with_its_own_rate(folder: Path):
+    arms = '[{name="one"}, {name="two", "training.learning_rate"=1e-9}]'
+    options = ["--set", "training.lr_scheduler_type=polynomial", "--set", f"compare.arms={arms}"]
+    code, lines = run("compare", "good.toml", *options, "--dry-run")
+    assert (code, len(lines)) == (2, 1), lines
+    assert "arm 'two': training.lr_scheduler_type: 'polynomial' cannot be made" in lines[0]
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -123,6 +139,7 @@ def test_what_the_training_cannot_make_is_said_before_it_starts(folder: Path, ov
         ["lr_scheduler_type=cosine_with_min_lr", "lr_scheduler_kwargs={min_lr=1e-5}"],
         ["lr_scheduler_type=warmup_stable_decay", "lr_scheduler_kwargs={num_decay_steps=2}"],
         ["lr_scheduler_type=inverse_sqrt"],
+        ["lr_scheduler_type=polynomial", "learning_rate=1e-6"],
         ["dataloader_persistent_workers=true", "dataloader_num_workers=1"],
     ],
 )

@@ -3,7 +3,7 @@ import pytest
 from wordorder.errors import BadInput
 from wordorder.models import config_fields, factory
 from wordorder.training import read_recipe
-from wordorder.training.recipe.arguments import build_arguments
+from wordorder.training.recipe.arguments import argument_faults, build_arguments
 from wordorder.training.recipe.comparison_section import check_compare
 from wordorder.training.runs.run import differences
 
@@ -384,6 +384,11 @@ def test_without_evaluation_nothing_is_chosen_as_best(recipe_file):
     assert read_recipe(recipe_file, ["training.eval_strategy=no"]).training["load_best_model_at_end"] is False
     epochs = read_recipe(recipe_file, ["training.eval_strategy=epoch"]).training
     assert (epochs["save_strategy"], epochs["load_best_model_at_end"]) == ("epoch", True)
+
+
+@pytest.mark.parametrize("backend", ["no", "Aot_Eager", "inductor"])
+def test_a_compiler_of_torch_passes(backend):
+    assert argument_faults({"torch_compile": True, "torch_compile_backend": backend}) == []
 
 
 def test_batches_come_in_their_order(recipe_file):

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -147,17 +148,28 @@ def argument_faults(table: Mapping[str, Any]) -> list[str]:
             f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
             f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
         ]
-    if table.get("torch_compile_backend") is not None:
-        from accelerate.utils import DynamoBackend
-
-        known = [backend.value.lower() for backend in DynamoBackend]
-        if str(table["torch_compile_backend"]).lower() not in known:
-            return [unknown_choice("training.torch_compile_backend", table["torch_compile_backend"], known)]
+    if table.get("torch_compile_backend") is not None and (faults := _backend_faults(table["torch_compile_backend"])):
+        return faults
     try:
         arguments = build_arguments(resolved, Path("run"))
     except (ValueError, ImportError, TypeError, KeyError) as error:
         return [f"[training]: {' '.join(str(error).split())}"]
     return _schedule_faults(table, arguments)
+
+
+def _backend_faults(backend: str) -> list[str]:
+    """Return the faults of a compiler: accelerate names some that torch no longer has, or that are not installed."""
+    import torch
+    from accelerate.utils import DynamoBackend
+
+    compiler: Any = torch.compiler  # its list of backends has types in part
+    usable = {"no", *compiler.list_backends(exclude_tags=())}
+    if find_spec("tvm") is None:  # torch names it without looking
+        usable.discard("tvm")
+    valid = [name.value.lower() for name in DynamoBackend if name.value.lower() in usable]
+    if backend.lower() in valid:
+        return []
+    return [unknown_choice("training.torch_compile_backend", backend, valid)]
 
 
 def _schedule_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
@@ -168,7 +180,7 @@ def _schedule_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
     from transformers import get_scheduler  # pyright: ignore[reportUnknownVariableType]  # it has types in part
 
     # zeros: a layer would draw its weight, and the caller's random numbers would be others afterwards
-    optimizer: Any = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, 1))], lr=1.0)
+    optimizer: Any = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, 1))], lr=arguments.learning_rate)
     try:
         get_scheduler(
             arguments.lr_scheduler_type,

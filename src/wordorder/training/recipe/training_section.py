@@ -228,7 +228,7 @@ class TrainingSettings(Section):
     """Keep these processes between epochs."""
     dataloader_pin_memory: bool | None = None
     """Put batches into pinned memory."""
-    dataloader_prefetch_factor: int | None = None
+    dataloader_prefetch_factor: Count | None = None
     """Batches that each of these processes makes ahead."""
 
     logging_strategy: Literal["no", "steps", "epoch"] | None = None
