@@ -7,8 +7,9 @@ import pytest
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from wordorder.errors import BadInput
+from wordorder.hints import MOST_HINTS
 from wordorder.limits import MOST_COUNT
-from wordorder.section import MOST_HINTS, Section, Several, Text, value_fault
+from wordorder.section import Section, Several, Text, value_fault
 
 
 class Inner(Section):

@@ -5,6 +5,9 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
+MOST_HINTS = 50
+"""Unknown names of one section that have a hint each; more lines than these nobody reads."""
+
 
 def describe(hint: object) -> str:
     """Name a type hint as a person who writes TOML would."""

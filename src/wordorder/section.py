@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Strict, StringConstraints, TypeAdapt
 from pydantic_core import ErrorDetails
 
 from wordorder.errors import BadInput
-from wordorder.hints import choices, describe
+from wordorder.hints import MOST_HINTS, choices, describe
 from wordorder.limits import MOST_COUNT
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
@@ -23,8 +23,6 @@ Several = Annotated[tuple[_T, ...], Strict(False)]
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 """A text that is not empty."""
 
-MOST_HINTS = 50
-"""Unknown names of one section that have a hint each; more lines than these nobody reads."""
 _MOST_LISTED = 40
 _MOST_SHOWN = 200
 _TECHNICAL = MOST_COUNT

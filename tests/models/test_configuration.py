@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from wordorder.errors import BadInput
+from wordorder.hints import MOST_HINTS
 from wordorder.models import (
     NETWORK_TASKS,
     WordOrderEncoderConfig,
@@ -106,6 +107,15 @@ def test_unknown_keys_raise_outside_recipes_too():
 def test_names_of_other_models_configurations_lead_to_ours(field, hint):
     with pytest.raises(BadInput, match=re.escape(f"unknown model field {field!r}; {hint} known: ")):
         build_config("encoder", **{field: 1})
+
+
+@pytest.mark.parametrize("build", [WordOrderEncoderConfig, lambda **fields: build_config("encoder", **fields)])
+def test_of_many_unknown_fields_the_first_have_hints(build):
+    names = [f"hidden_sise{number}" for number in range(200)]
+    with pytest.raises(BadInput) as error:
+        build(**dict.fromkeys(names, 1))
+    assert [name in fault for name, fault in zip(names, error.value.faults, strict=True)] == [True] * 200
+    assert sum("did you mean 'hidden_size'?" in fault for fault in error.value.faults) == MOST_HINTS
 
 
 def test_length_beyond_a_table_names_the_limit_and_the_remedy():

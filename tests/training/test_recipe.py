@@ -1,6 +1,7 @@
 import pytest
 
 from wordorder.errors import BadInput
+from wordorder.hints import MOST_HINTS
 from wordorder.models import config_fields, factory
 from wordorder.training import read_recipe
 from wordorder.training.recipe.arguments import argument_faults, build_arguments
@@ -419,6 +420,13 @@ def test_a_comparison_that_never_ends_is_one_fault(table, fault):
     assert [fault in found for found in faults] == [True]
     assert len(config.folds) <= 10_000
     assert len(config.arms) <= 500
+
+
+def test_of_many_unknown_names_of_an_arm_the_first_have_hints():
+    names = [f"modell{number}" for number in range(200)]
+    _, faults = check_compare({"arms": [{"name": "a"} | dict.fromkeys(names, 1)]})
+    assert [name in fault for name, fault in zip(names, faults, strict=True)] == [True] * 200
+    assert sum("did you mean 'model'?" in fault for fault in faults) == MOST_HINTS
 
 
 @pytest.mark.parametrize("path", [r"C:\Users\mine", r"C:\data"])

@@ -20,7 +20,7 @@ from wordorder.models.config.configuration import (
     WordOrderEncoderConfig,
     WordOrderSeq2SeqConfig,
 )
-from wordorder.models.config.faults import unknown_field
+from wordorder.models.config.faults import unknown_fields
 from wordorder.models.decoder import WordOrderDecoderForCausalLM, WordOrderDecoderModel
 from wordorder.models.encoder import (
     WordOrderEncoderForMaskedLM,
@@ -128,7 +128,7 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     """
     kind = config_class(network)
     allowed = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type"}
-    faults = [unknown_field(key, allowed) for key in fields if key not in allowed]
+    faults = unknown_fields((key for key in fields if key not in allowed), allowed)
     hints = {f.name: f.type for f in dataclasses.fields(kind) if not isinstance(f.type, str)}
     wrong = {name for name, value in fields.items() if name in hints and not fits(hints[name], value)}
     faults += [f"{name} must be {describe(hints[name])}, got {fields[name]!r}" for name in fields if name in wrong]

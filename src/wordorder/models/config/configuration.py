@@ -30,7 +30,7 @@ from wordorder.models.config.faults import (
     not_tied,
     size_faults,
     stranger_faults,
-    unknown_field,
+    unknown_fields,
     warn_of_changes,
 )
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
@@ -150,7 +150,7 @@ class WordOrderConfig(PreTrainedConfig):
         allowed = set(_FROM_TRANSFORMERS)
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
             allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
-        faults = [unknown_field(key, known) for key in kwargs if key not in allowed]
+        faults = unknown_fields((key for key in kwargs if key not in allowed), known)
         if self.memory != "none":
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length

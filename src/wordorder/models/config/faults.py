@@ -9,6 +9,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from wordorder.encodings import CATALOG
+from wordorder.hints import MOST_HINTS
 from wordorder.limits import MOST_CLASSES
 
 MOST = 2**31 - 1
@@ -87,9 +88,15 @@ _CALLED_HERE = {
 """Hints for fields that other models' configurations name otherwise."""
 
 
-def unknown_field(key: str, known: set[str]) -> str:
-    """Return a line with the unknown field, the nearest known one, and all known ones."""
+def unknown_fields(keys: Iterable[str], known: set[str]) -> list[str]:
+    """Return a line for each unknown field, the first ones with the nearest known one and all known ones."""
+    return [_unknown_field(key, known, hint=number < MOST_HINTS) for number, key in enumerate(keys)]
+
+
+def _unknown_field(key: str, known: set[str], *, hint: bool) -> str:
+    if not hint:  # the nearest one of many takes a millisecond to find
+        return f"unknown model field {key!r}"
     close = difflib.get_close_matches(key, known, n=1)
-    hint = f"{_CALLED_HERE[key]} " if key in _CALLED_HERE else f"did you mean {close[0]!r}? " if close else ""
+    meant = f"{_CALLED_HERE[key]} " if key in _CALLED_HERE else f"did you mean {close[0]!r}? " if close else ""
     inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
-    return f"unknown model field {key!r}; {hint}known: {', '.join(sorted(known - inherited))}"
+    return f"unknown model field {key!r}; {meant}known: {', '.join(sorted(known - inherited))}"

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
 from wordorder.errors import BadInput
+from wordorder.hints import MOST_HINTS
 from wordorder.limits import MOST_ARMS, MOST_FOLDS, MOST_RUNS, MOST_SEED, MOST_WORKERS
 from wordorder.section import Section, Several, unknown_choice, unknown_name, value_fault
 
@@ -211,7 +212,9 @@ def _arms(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[ArmConfig, ...], 
 
             overrides["model.encoding"] = canonical_name(encoding)
         bad = [key for key in overrides if key.partition(".")[0] not in SECTIONS or "." not in key]
-        faults += [f"arm {name!r}: {unknown_name('arm', key.partition('.')[0], SECTIONS)}" for key in bad]
+        for key in bad:
+            hint = len(faults) < MOST_HINTS
+            faults.append(f"arm {name!r}: {unknown_name('arm', key.partition('.')[0], SECTIONS, hint=hint)}")
         if not bad:
             arms.append(ArmConfig(name=name, overrides=overrides))
     return tuple(arms), faults

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.section import MOST_HINTS, Section, unknown_name
+from wordorder.hints import MOST_HINTS
+from wordorder.section import Section, unknown_name
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
 from wordorder.training.recipe.packaged import read_tables
 from wordorder.training.recipe.pretrained import ARM, SEED, place
@@ -193,7 +194,8 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
     if compare is not None:
         # A fault of the recipe itself shows in every arm; it is said once, above.
         of_arms = ((arm.name, _arm_faults(tables, compare, arm)) for arm in compare.arms)
-        faults += [f"arm {name!r}: {fault}" for name, found in of_arms for fault in found if fault not in own_faults]
+        own = set(own_faults)
+        faults += [f"arm {name!r}: {fault}" for name, found in of_arms for fault in found if fault not in own]
     if faults or recipe is None:
         raise BadInput(faults)
     return Recipe(**recipe, path=path, name=path.stem, compare=compare, raw=raw)
