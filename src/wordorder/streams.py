@@ -52,9 +52,11 @@ def printable(text: str) -> str:
 
 
 def lines_of_stdin() -> Iterator[str]:
-    """Read the lines of stdin."""
+    """Read the lines of stdin as a text file is read: without a byte order mark, and with line feeds alone."""
     try:
-        yield from sys.stdin
+        for number, line in enumerate(sys.stdin):
+            line = line if number else line.removeprefix("\ufeff")
+            yield f"{line[:-2]}\n" if line.endswith("\r\n") else line
     except UnicodeDecodeError as error:
         raise BadInput(f"stdin is not {error.encoding} text: {error.reason}; send text") from error
     except OSError as error:

@@ -118,12 +118,22 @@ def test_predict_fills_each_mask_from_arguments_or_stdin():
     assert scores == sorted(scores, reverse=True)
     piped = run("predict", "run/model", "--top", "3", "--json", text="\n".join(texts) + "\n\n").stdout
     assert json.loads(piped) == answers
+    result = run("predict", "run/model", "--top", "3", "--json", text="\ufeff" + "\r\n".join([*texts, "", ""]) + "\r")
+    assert json.loads(result.stdout) == answers
+    assert result.stderr == "2 blank lines are left out\n"
     everything = json.loads(run("predict", "run/model", texts[0], "--top", "1000", "--json").stdout)[0]["answers"]
     assert len({guess["token"] for guess in everything}) == len(everything) < 64  # all that the vocabulary has
     assert sum(guess["score"] for guess in everything) == pytest.approx(1, abs=1e-4)
     shown = run("predict", "run/model", texts[0]).stdout
     assert "probability" in shown
     assert texts[0] in shown
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_tab_is_part_of_the_text_of_a_model_that_reads_single_ones():
+    texts = ["the\tpeople of the [MASK]", "the [MASK] went"]
+    answers = json.loads(run("predict", "run/model", "--json", text="\n".join(texts)).stdout)
+    assert answers == json.loads(run("predict", "run/model", "--json", *texts).stdout)
 
 
 @pytest.fixture(scope="module")

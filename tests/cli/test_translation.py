@@ -67,6 +67,7 @@ def test_a_line_is_written_for_each_line_of_stdin():
     assert len(lines) == 5
     assert [bool(line) for line in lines] == [True, False, True, False, False]
     assert written.stderr == ""
+    assert run("predict", "run/model", "--max-length", "6", text="\ufeff" + "\r\n".join(texts)).stdout == written.stdout
     answers = json.loads(run("predict", "run/model", texts[0], texts[2], "--max-length", "6", "--json").stdout)
     assert [answer["text"] for answer in answers] == [texts[0], texts[2]]
     assert [answer["answers"] for answer in answers] == [[{"translation": lines[0]}], [{"translation": lines[2]}]]

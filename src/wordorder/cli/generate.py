@@ -66,7 +66,7 @@ def generate(
         raise BadInput([f"{name} is for drawing, beam search draws nothing; leave out one of them" for name in given])
     if prompt is None:
         task_of(model_dir)  # nobody should be waited for, or write a text, for a folder that is no model
-    text = "".join(lines_of_stdin()).rstrip("\n") if prompt is None else prompt
+    text = "".join(lines_of_stdin()).rstrip("\r\n") if prompt is None else prompt
     if prompt is None and not text.strip():
         raise BadInput('no text given; write it after the model\'s folder, or send it to stdin; "" begins a new one')
     writer = Continuation(model_dir)

@@ -1,8 +1,9 @@
 """`wordorder predict MODEL_DIR`: fill a mask, classify, give a number, or translate."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,11 +35,11 @@ def predict(
 
     Example: `wordorder predict runs/demo/tupe-r/seed-0/model "the state of the uni[MASK]n"`
 
-    On stdin a tab separates the two texts of a pair. A translation model writes one line for each line of stdin:
-    `wordorder predict MODEL_DIR < news.en > news.de`
+    On stdin a tab separates the two texts of a pair, and blank lines are left out. A translation
+    model writes one line for each line of stdin: `wordorder predict MODEL_DIR < news.en > news.de`
     """
     from wordorder.inference.predict import answer
-    from wordorder.inference.saved_model import task_of
+    from wordorder.inference.saved_model import data_settings, task_of
 
     task = task_of(model_dir)
     if task.translates:
@@ -49,7 +50,7 @@ def predict(
     for option, value in (("--beams", beams), ("--max-length", max_length)):
         if value is not None:
             raise BadInput(f"{option} is for translation; {model_dir} holds a model for {task.pipeline}")
-    given, seconds = (texts, pairs) if texts else texts_from_stdin()
+    given, seconds = (texts, pairs) if texts else texts_from_stdin(data_settings(model_dir))
     if not given:
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
     answers = answer(model_dir, given, pairs=seconds, top_k=top)
@@ -71,7 +72,7 @@ def print_translations(
     """Print the translation of each text, or of each line of stdin, empty lines included: line n is that of line n."""
     from wordorder.inference import translate
 
-    given = texts or [line.rstrip("\n") for line in lines_of_stdin()]
+    given = texts or [line.rstrip("\r\n") for line in lines_of_stdin()]
     if not any(text.strip() for text in given):
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
     with progress_bar("Translating") as progress:
@@ -86,9 +87,17 @@ def print_translations(
     print(printable(shown) if sys.stdout.isatty() else shown)
 
 
-def texts_from_stdin() -> tuple[list[str], list[str] | None]:
-    """Read one text a line, or two with a tab between them; the second ones are None where no line has a tab."""
-    lines = [line.rstrip("\n") for line in lines_of_stdin() if line.strip()]
+def texts_from_stdin(settings: Mapping[str, Any]) -> tuple[list[str], list[str] | None]:
+    """Read one text a line, or two with a tab between them; the second ones are None where no line has a tab.
+
+    A tab is part of the text where the `settings` of [data], which may be lost, say that the model reads single ones.
+    """
+    all_lines = [line.rstrip("\r\n") for line in lines_of_stdin()]
+    lines = [line for line in all_lines if line.strip()]
+    if lines and (blank := len(all_lines) - len(lines)):
+        print(f"{blank:,} blank line{'s are' if blank > 1 else ' is'} left out", file=sys.stderr)
+    if settings and settings.get("pair_column") is None:
+        return lines, None
     if not any("\t" in line for line in lines):
         return lines, None
     parts = [line.partition("\t") for line in lines]
