@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from wordorder.data import DataConfig
+from wordorder.data.corpora.document import Document
 from wordorder.data.corpora.read import find_files
 from wordorder.data.documents import read_and_count
 from wordorder.data.reading_log import ReadingLog
@@ -106,13 +107,14 @@ def write_starter(
             f"{_option(key)}: {task} reads no such column{' beside --target' * bool(translations)}; leave it out"
         )
     try:
-        size, documents = _measured(source, section.having(**named))
+        size, texts = _measured(source, section.having(**named))
     except BadInput as error:
         raise BadInput([_with_options(fault) for fault in error.faults]) from None
-    if documents is not None and documents < 3:
+    documents = None if texts is None else len(texts)
+    if texts is not None and len(texts) < 3:
         raise BadInput(
-            f"--data: {data} is {documents} document{'s' * (documents != 1)}, and training, validation and test take"
-            " one each; divide it (split -l 100 --additional-suffix=.txt FILE part-), and give 'part-*.txt'"
+            f"--data: {data} is {len(texts)} document{'s' * (len(texts) != 1)}, and training, validation and test take"
+            f" one each; divide it ({_division(texts)}), and give 'part-*.txt'"
         )
     held_out = _held_out(task, documents)
     text = _text(data, task, target, _column_lines(task, translations, named), encodings, size, held_out)
@@ -157,7 +159,7 @@ def _found(source: str, name: str) -> str:
     return found
 
 
-def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
+def _measured(source: str, section: DataConfig) -> tuple[int, list[Document] | None]:
     """Return the characters of a source and its documents; of one that is large or elsewhere its bytes, and None."""
     if source.startswith("hub:"):
         return _MEDIUM, None
@@ -173,7 +175,19 @@ def _measured(source: str, section: DataConfig) -> tuple[int, int | None]:
         return size, None
     # files may be packed, or have more in them than texts
     documents = read_and_count(section)[0]
-    return size if section.generated else sum(len(document.text) for document in documents), len(documents)
+    return size if section.generated else sum(len(document.text) for document in documents), documents
+
+
+def _division(documents: Sequence[Document]) -> str:
+    """Return a command that makes three files or more of one: of whole lines, or else of letters."""
+    lines = sum(document.text.rstrip("\n").count("\n") + 1 for document in documents)
+    if lines >= 3:
+        return f"split -l {min(100, lines // 3)} --additional-suffix=.txt FILE part-"
+    # fold and split count bytes, and would cut letters of several bytes in two
+    return (
+        "python -c \"t = open('FILE', encoding='utf-8').read(); n = len(t) // 10 + 1; "
+        "[open(f'part-{k:08}.txt', 'w', encoding='utf-8').write(t[k : k + n]) for k in range(0, len(t), n)]\""
+    )
 
 
 def _held_out(task: str, documents: int | None) -> float:
