@@ -130,6 +130,15 @@ def test_predict_fills_each_mask_from_arguments_or_stdin():
 
 
 @pytest.mark.usefixtures("trained")
+def test_predict_says_that_the_model_does_not_know_the_words():
+    note = "[UNK] stands for tokens that the tokenizer does not know: 50.0% of the text; give texts of the language"
+    assert run(
+        "predict", "run/model", "the people of the [mask] \u043f\u0440\u0438 \u043c\u0438\u0440 a b"
+    ).stderr.startswith(note)
+    assert run("predict", "run/model", "the people of the [mask] states").stderr == ""
+
+
+@pytest.mark.usefixtures("trained")
 def test_a_tab_is_part_of_the_text_of_a_model_that_reads_single_ones():
     texts = ["the\tpeople of the [MASK]", "the [MASK] went"]
     answers = json.loads(run("predict", "run/model", "--json", text="\n".join(texts)).stdout)

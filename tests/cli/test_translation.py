@@ -75,6 +75,15 @@ def test_a_line_is_written_for_each_line_of_stdin():
     assert len(one.split()) <= 2
 
 
+def test_letters_that_the_model_does_not_know_are_said():
+    note = "[UNK] stands for tokens that the tokenizer does not know: 100.0% of the text; give texts of the language"
+    assert run("predict", "run/model", "\u043f\u0440\u0438", "--max-length", "4").stderr.startswith(note)
+    written = run("generate", "causal/model", "\u043f\u0440\u0438", "--max-new-tokens", "2", "--json")
+    assert written.stderr.startswith(note)
+    assert json.loads(written.stdout)["tokens"] == 2 or json.loads(written.stdout)["ended"]
+    assert run("generate", "causal/model", "the people", "--max-new-tokens", "2").stderr == ""
+
+
 def test_a_line_feed_in_a_translation_shifts_no_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wordorder.inference.translate", lambda *_, **__: ["two\nlines", "one"])
     assert run("predict", "run/model", "a", "b").stdout == "two lines\none\n"

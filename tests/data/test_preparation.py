@@ -85,6 +85,22 @@ def test_a_share_of_unknown_tokens_is_told(tmp_path, cache):
     assert "of the texts of train" in note
 
 
+def test_a_finished_tokenizer_is_not_to_be_trained_again(tmp_path, cache):
+    random = np.random.default_rng(0)
+    source = written(tmp_path / "a.jsonl", [sentence(random) for _ in range(60)])
+    load(source, cache, kind="word", task="masked-lm").tokenizer.save_pretrained(tmp_path / "finished")
+    other = written(
+        tmp_path / "b.jsonl", [f"\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 {n}" for n in range(60)]
+    )
+    data = DataConfig(source=str(other), task="masked-lm", length=32)
+    existing = TokenizerConfig(kind="existing", path=str(tmp_path / "finished"))
+    with pytest.raises(
+        BadInput, match=r"\[UNK\].*of the texts of train.*; give texts of the language that it"
+    ) as error:
+        prepare(data, existing, seed=0, cache_dir=cache)
+    assert "vocab_size" not in str(error.value)
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte", "character", "word"])
 @pytest.mark.parametrize("task", ["masked-lm", "classification"])
 def test_every_kind_and_task_gives_batches(corpus, cache, kind, task):

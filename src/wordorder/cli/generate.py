@@ -58,6 +58,7 @@ def generate(
     Only what the model writes goes to stdout. Ctrl-C stops after the present token, with exit code 3.
     """
     from wordorder.inference.continuation import Continuation
+    from wordorder.inference.predict import unknown_in
     from wordorder.inference.saved_model import task_of
 
     drawn = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
@@ -70,6 +71,8 @@ def generate(
     if prompt is None and not text.strip():
         raise BadInput('no text given; write it after the model\'s folder, or send it to stdin; "" begins a new one')
     writer = Continuation(model_dir)
+    if note := unknown_in(writer.tokenizer, [text]):
+        print(note, file=sys.stderr)
     if beams > 1:
         written: Iterable[Written] = writer.search(
             text, max_new_tokens=max_new_tokens, beams=beams, stop_at_end=stop_at_end

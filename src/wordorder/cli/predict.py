@@ -54,6 +54,7 @@ def predict(
     if not given:
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
     answers = answer(model_dir, given, pairs=seconds, top_k=top)
+    note_unknown(model_dir, [*given, *(seconds or ())])
     inputs = [{"text": text} for text in given]
     if seconds:
         inputs = [{**text, "pair": second} for text, second in zip(inputs, seconds, strict=True)]
@@ -79,12 +80,22 @@ def print_translations(
         found = translate(
             model_dir, given, num_beams=beams, batch_size=batch_size, max_length=max_length, progress=progress
         )
+    note_unknown(model_dir, given)
     if json:
         pairs = zip(given, found, strict=True)
         print_json([{"text": text, "answers": [{"translation": other}]} for text, other in pairs])
         return
     shown = "\n".join(text.replace("\n", " ") for text in found)  # a model of bytes may write one
     print(printable(shown) if sys.stdout.isatty() else shown)
+
+
+def note_unknown(model_dir: Path, texts: list[str]) -> None:
+    """Say on stderr where the model's tokenizer does not know what the texts are written in."""
+    from wordorder.data.tokenizers.tokenizer import read_tokenizer
+    from wordorder.inference.predict import unknown_in
+
+    if note := unknown_in(read_tokenizer(model_dir), texts):
+        print(note, file=sys.stderr)
 
 
 def texts_from_stdin(settings: Mapping[str, Any]) -> tuple[list[str], list[str] | None]:

@@ -1,5 +1,6 @@
 """Prepare or describe the data of a recipe: `[data]` and `[tokenizer]` become datasets that a trainer can use."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         dropped_empty=dropped_empty,
         dropped_duplicates=split.dropped_duplicates,
     )
-    _check_unknown(corpus, log)
+    _check_unknown(corpus, log, finished=tokenizer.kind == "existing")
     if data.generated is not None and data.packing != LANES:
         _check_room(corpus, trained)
     prepared = task.prepare(corpus, seed)
@@ -101,18 +102,30 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 
 
-def _check_unknown(corpus: Corpus, log: ReadingLog) -> None:
+def unknown_note(shares: Mapping[str, float], *, finished: bool) -> str:
+    """Return a sentence on each share of [UNK] that costs scores, or "" where none does.
+
+    Args:
+        shares: kind of text -> share of its tokens that are [UNK].
+        finished: the tokenizer learns nothing more, so that the texts must suit it.
+    """
+    shown = ", ".join(f"{share:.1%} of the {what}" for what, share in shares.items() if share > MOST_UNSAID_UNKNOWN)
+    if not shown:
+        return ""
+    remedy = 'raise tokenizer.vocab_size, or take tokenizer.kind="bpe" or "byte", which know every letter'
+    if finished:
+        remedy = "give texts of the language that it learned, or take a model that learned theirs"
+    return f"[UNK] stands for tokens that the tokenizer does not know: {shown}; {remedy}"
+
+
+def _check_unknown(corpus: Corpus, log: ReadingLog, *, finished: bool) -> None:
     """Refuse texts that are mostly [UNK], of which nothing can be learned, and note a share that costs scores."""
     second = "translations" if TASKS[corpus.data.task].translates else "second texts"
     shares = {f"texts of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded.items()}
     shares |= {f"{second} of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded_pairs.items()}
-    shown = ", ".join(f"{share:.1%} of the {what}" for what, share in shares.items() if share > MOST_UNSAID_UNKNOWN)
-    if not shown:
+    fault = unknown_note(shares, finished=finished)
+    if not fault:
         return
-    fault = (
-        f"[UNK] stands for tokens that the tokenizer does not know: {shown}; raise tokenizer.vocab_size, or take "
-        'tokenizer.kind="bpe" or "byte", which know every letter'
-    )
     if max(shares.values()) > MOST_UNKNOWN:
         raise BadInput(fault)
     log.notes.append(fault)

@@ -235,6 +235,18 @@ def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> l
     return ids
 
 
+def unknown_in(tokenizer: Any, texts: Sequence[str]) -> str:
+    """Return a sentence where more than a few tokens of the texts are [UNK], or "" where none needs to be said."""
+    from wordorder.data.preparation import unknown_note
+
+    if tokenizer.mask_token is not None:
+        mask = re.compile(re.escape(tokenizer.mask_token), re.IGNORECASE)
+        texts = [mask.sub("", text) for text in texts]
+    ids = [token for row in source_ids(tokenizer, texts) for token in row[1:-1]]
+    # None, which no token is, where the tokenizer has no [UNK]
+    return unknown_note({"text": ids.count(tokenizer.unk_token_id) / max(1, len(ids))}, finished=True)
+
+
 def _check_call(texts: Sequence[str], top_k: int | None = None) -> None:
     """Refuse one text in place of a list, whose letters would be read as texts, and no answers at all."""
     if isinstance(texts, str):
