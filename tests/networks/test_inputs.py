@@ -1,5 +1,7 @@
 """Tensors that a network cannot compute with are refused by name where they enter, and all others are let through."""
 
+from functools import cache, partial
+
 import pytest
 import torch
 from torch import nn
@@ -118,6 +120,62 @@ def test_ids_without_values_are_for_networks_without_values(encoding):
         decoder(inputs_embeds=torch.randn(2, 5, 16, device="meta"))
     assert decoder.to("meta")(there).hidden.is_meta
     assert decoder(inputs_embeds=torch.randn(2, 5, 16, device="meta")).hidden.is_meta
+
+
+@cache
+def masked():
+    """Calls that take a padding mask, by the mask's name, with the mask as it is meant there."""
+    padding = torch.arange(5).expand(2, 5) == 4
+    seq2seq = Seq2Seq(Encoder(30, **SIZES), Decoder(30, cross_attention=True, **SIZES))
+    reads = {f"{name} {kind}": (read, "key_padding_mask", padding) for kind in CATALOG for name, read in plain(kind)}
+    for name, read in readers().items():
+        word = "attention_mask" if name in ("encoder", "decoder", "documents", "with types") else "key_padding_mask"
+        reads[name] = (partial(read, ids()), word, ~padding if word == "attention_mask" else padding)
+    for side in ("source", "target"):
+        reads[f"of the {side}"] = (partial(seq2seq, ids(), ids()), f"{side}_padding_mask", padding)
+    return reads
+
+
+def plain(kind):
+    """Yield calls of networks with this encoding that lack a mask only."""
+    if "encoder" not in CATALOG[kind].refused_in:
+        yield "encoder", partial(Encoder(30, encoding=kind, **SIZES), ids())
+        yield "own network", partial(Positional(kind, vocabulary=30, **SIZES).prepare, torch.randn(2, 5, 16))
+    if "decoder" not in CATALOG[kind].refused_in:
+        yield "decoder", partial(Decoder(30, encoding=kind, **SIZES), ids())
+
+
+@pytest.mark.filterwarnings("ignore:.*embed was never called:UserWarning")
+@pytest.mark.parametrize("name", masked())
+def test_masks_that_are_sparse_or_without_values_are_named_with_the_remedy(name):
+    read, word, mask = masked()[name]
+    with pytest.raises(BadInput, match=rf"{word} must be a dense tensor, got torch.sparse_coo; take {word}\.to_dense"):
+        read(**{word: mask.to_sparse()})
+    with pytest.raises(BadInput, match=rf"{word} is on the meta device.*make it with values"):
+        read(**{word: mask.to("meta")})
+    read(**{word: mask})
+
+
+@pytest.mark.parametrize("name", readers())
+def test_sparse_ids_and_embeddings_are_named_with_the_remedy(name):
+    read = readers()[name]
+    with pytest.raises(BadInput, match=r"input_ids must be a dense tensor, got torch.sparse_coo; take input_ids\.to"):
+        read(ids().to_sparse())
+    with pytest.raises(BadInput, match=r"inputs_embeds must be a dense tensor"):
+        read(inputs_embeds=torch.randn(2, 5, 16).to_sparse())
+
+
+def test_position_ids_without_values_turn_no_rows():
+    model = readers()["encoder"]
+    with pytest.raises(BadInput, match="position_ids is on the meta device"):
+        model(ids(), position_ids=torch.arange(5, device="meta")[None])
+
+
+def test_a_mask_without_values_is_for_networks_without_values():
+    padding = torch.zeros(2, 5, dtype=torch.bool, device="meta")
+    assert Encoder(30, **SIZES).to("meta")(ids().to("meta"), key_padding_mask=padding).hidden.is_meta
+    model = readers()["encoder"].to("meta")
+    assert model(ids().to("meta"), attention_mask=~padding).logits.is_meta
 
 
 def test_compiled_exported_and_fake_networks_take_embeddings():

@@ -279,4 +279,5 @@ def _as_mask(
             " with bidirectional=False (wordorder.Positional(..., causal=True) does), or pass"
             " mask=Visibility(positions, positions, causal=True) if you mean it"
         )
-    return Visibility(query, key, is_causal, valid_tokens(key_padding_mask, q.shape[0], k.shape[2]))
+    valid_BS = valid_tokens(key_padding_mask, q.shape[0], k.shape[2], device=q.device)
+    return Visibility(query, key, is_causal, valid_BS)

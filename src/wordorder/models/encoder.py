@@ -13,7 +13,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.memory import MemoryState
 from wordorder.models.config.configuration import WordOrderConfig, WordOrderEncoderConfig
-from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, layout_of
+from wordorder.models.layout import PackedInputs, Texts, check_beside, check_packing, check_token_types, layout_of
 from wordorder.models.pretrained import (
     LabelledHead,
     MemoryInputs,
@@ -135,6 +135,7 @@ def read_document(
             " attends to slots of its own; pass the segments to .model one by one, with memory=, to see their weights"
         )
     check_token_types(inputs.pop("token_type_ids", None), input_ids, inputs_embeds)  # once, of all segments
+    check_beside(tokens.device, attention_mask=attention_mask)
     layout = layout_of((tokens.shape[0], tokens.shape[1]), attention_mask, None)
     ids, vectors = (None if tensor is None else layout.turn(tensor) for tensor in (input_ids, inputs_embeds))
     outputs: list[WordOrderModelOutput] = []

@@ -12,6 +12,7 @@ from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary, Contiguous, Packed, Positions, gather_tokens
 from wordorder.ops.execution import has_values, may_be_read
 from wordorder.ops.tokens import check_tensor
+from wordorder.ops.visibility import check_values
 
 Output = TypeVar("Output", EncoderOutput, DecoderOutput)
 
@@ -44,6 +45,12 @@ class Texts:
                 "input_ids must be (batch, tokens)" if self.inputs_embeds is None else "inputs_embeds must be (B, T, C)"
             )
             raise BadInput(f"{name}, got {tuple(given.shape)}; a text alone is a batch of one: x[None]")
+        check_beside(
+            given.device,
+            attention_mask=self.attention_mask,
+            position_ids=self.position_ids,
+            sequence_ids=self.sequence_ids,
+        )
         return given.shape[0], given.shape[1]
 
     def layout(self) -> "Layout":
@@ -107,6 +114,13 @@ class Layout:
             all_hidden=self.all_back(output.all_hidden),
             attentions=self.all_back(output.attentions, (2, 3)),
         )
+
+
+def check_beside(device: torch.device, **tensors: object) -> None:
+    """Refuse masks and ids on the meta device beside tokens with values: torch would turn rows by what memory holds."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Tensor):
+            check_values(name, tensor, device)
 
 
 def check_token_types(

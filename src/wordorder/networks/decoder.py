@@ -228,7 +228,9 @@ class Decoder(Stack):
         """
         tokens = held if source is None or held else source.shape[1]
         key = Contiguous(tokens) if key_positions is None else key_positions
-        check_key_padding("source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length)
+        check_key_padding(
+            "source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length, device=like_BTC.device
+        )
         valid_BS = None if source_padding_mask is None else ~source_padding_mask
         mask = Visibility(positions, key, valid_BS=valid_BS)
         sizes, wanted = self._sizes(like_BTC, positions.length, key.length), self._wanted(backend, return_attentions)

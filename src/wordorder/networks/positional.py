@@ -235,7 +235,8 @@ class Positional(nn.Module):
         self._warn_without_embed()
         where = Contiguous(x.shape[1]) if positions is None else as_positions(positions)
         keys = where if key_positions is None else as_positions(key_positions)
-        mask = Visibility(where, keys, self.causal, valid_tokens(key_padding_mask, x.shape[0], keys.length))
+        valid_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
+        mask = Visibility(where, keys, self.causal, valid_BS)
         sizes = AttentionSizes(
             batch=x.shape[0],
             heads=self.heads,

@@ -94,7 +94,7 @@ class Seq2Seq(nn.Module):
         for side, (ids, mask) in masks.items():
             check_tensor(f"{side}_ids", ids)
             if ids.dim() == 2:  # the networks refuse others
-                check_key_padding(f"{side}_padding_mask", mask, ids.shape[0], ids.shape[1])
+                check_key_padding(f"{side}_padding_mask", mask, ids.shape[0], ids.shape[1], device=ids.device)
         encoded = self.encoder(
             source_ids, source_positions, key_padding_mask=source_padding_mask, backend=backend
         ).hidden

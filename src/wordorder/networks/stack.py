@@ -31,7 +31,7 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
-from wordorder.ops.execution import has_values, method_within, run_layer, under_autocast, working_dtype
+from wordorder.ops.execution import has_values, is_sparse, method_within, run_layer, under_autocast, working_dtype
 from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
@@ -151,7 +151,7 @@ class Stack(nn.Module):
         sizes = self._sizes(like_BTC, positions.length, keys.length)
         order = self.encoding.prepare(positions, key_positions, dtype=sizes.dtype, device=sizes.device)
         held = keys.length - positions.length
-        valid_BS = valid_tokens(key_padding_mask, sizes.batch, keys.length, cached=held)
+        valid_BS = valid_tokens(key_padding_mask, sizes.batch, keys.length, cached=held, device=sizes.device)
         mask = Visibility(positions, keys, causal, valid_BS)
         wanted = self._wanted(backend, return_attentions)
         return plan_attention(order, mask, sizes, layers=len(self.layers), **wanted)
@@ -259,7 +259,8 @@ class Stack(nn.Module):
         if ids_or_embeds.dim() < 2:
             self.embed(input_ids, inputs_embeds, positions)  # says what is wrong
             raise AssertionError
-        valid_BT = valid_tokens(key_padding_mask, ids_or_embeds.shape[0], ids_or_embeds.shape[1])
+        batch, tokens = ids_or_embeds.shape[:2]
+        valid_BT = valid_tokens(key_padding_mask, batch, tokens, device=ids_or_embeds.device)
         step = SegmentStep(segment, ids_or_embeds.shape[1], valid_BT, self.causal, self.encoding.position_dependent)
         check_step(step, ids_or_embeds.shape[0], channels=self.options.channels, heads=self.heads)
         if segment.keep and self.checkpointed:
@@ -342,7 +343,7 @@ def check_left_padding(encoding: Composition, positions: object, key_padding_mas
         return
     if not isinstance(cast("object", key_padding_mask), Tensor) or key_padding_mask.dtype != torch.bool:
         return  # refused for what it is
-    if key_padding_mask.dim() != 2 or not key_padding_mask.numel():
+    if key_padding_mask.dim() != 2 or is_sparse(key_padding_mask) or not key_padding_mask.numel():
         return
     message = (
         "key_padding_mask hides the first tokens of a row, and this encoding counts positions, so it must be told"

@@ -54,6 +54,11 @@ def has_values(tensor: Tensor) -> bool:
     return not (torch.compiler.is_compiling() or transformed() or tensor.is_meta or captured)
 
 
+def is_sparse(tensor: Tensor) -> bool:
+    """Tell whether a tensor holds some of its values only, in a layout that few of torch's functions know."""
+    return tensor.layout not in (torch.strided, torch.jagged)
+
+
 def may_be_read(tensor: Tensor) -> bool:
     """Tell whether to look at values: on a GPU that would stop the stream."""
     return tensor.device.type == "cpu" and has_values(tensor)

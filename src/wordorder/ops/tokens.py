@@ -6,18 +6,22 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
-from wordorder.ops.execution import may_be_read
+from wordorder.ops.execution import is_sparse, may_be_read
 from wordorder.ops.visibility import valid_tokens
 
 Pooling = Literal["mean", "first", "last"]
 
 
 def check_tensor(name: str, value: object) -> None:
-    """Raise BadInput where an argument is no tensor, such as a list or an array of NumPy; None is left out."""
-    if value is not None and not isinstance(value, Tensor):
+    """Raise BadInput where an argument is no tensor, such as a list or an array of NumPy, or sparse; None passes."""
+    if value is None:
+        return
+    if not isinstance(value, Tensor):
         raise BadInput(
             f"{name} must be a tensor (batch, tokens), got {type(value).__name__}; make it one, as with torch.tensor"
         )
+    if is_sparse(value):
+        raise BadInput(f"{name} must be a dense tensor, got {value.layout}; take {name}.to_dense()")
 
 
 def check_token_ids(token_ids_BT: Tensor, vocabulary: int | None) -> None:
@@ -61,7 +65,7 @@ def pool(kind: Pooling, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None
     Raises:
         ValueError: unknown kind, or a padding mask that is not bool (B, T).
     """
-    return pool_tokens(kind, x_BTC, valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1]))
+    return pool_tokens(kind, x_BTC, valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1], device=x_BTC.device))
 
 
 def pool_tokens(kind: Pooling, x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
+from wordorder.ops.execution import is_sparse
 from wordorder.ops.positions import Packed, Positions, check_rows_agree, shift_between
 
 
@@ -128,23 +129,41 @@ def _check_valid(valid: object) -> None:
     raise BadInput(f"valid_BS must be a bool tensor (batch, tokens), True = token, got {given}; {remedy}")
 
 
-def valid_tokens(key_padding_mask: Tensor | None, batch: int, tokens: int, *, cached: int = 0) -> Tensor | None:
+def valid_tokens(
+    key_padding_mask: Tensor | None, batch: int, tokens: int, *, cached: int = 0, device: torch.device | None = None
+) -> Tensor | None:
     """Return a bool mask (B, S), True = token, from a padding mask as `torch.nn.MultiheadAttention` takes it.
 
     Raises:
-        BadInput: it is not bool (batch, tokens), the ``cached`` tokens of a cache included.
+        BadInput: as in `check_key_padding`.
     """
-    check_key_padding("key_padding_mask", key_padding_mask, batch, tokens, cached=cached)
+    check_key_padding("key_padding_mask", key_padding_mask, batch, tokens, cached=cached, device=device)
     return None if key_padding_mask is None else ~key_padding_mask
 
 
-def check_key_padding(name: str, mask: object, batch: int, tokens: int, *, cached: int = 0) -> None:
+def check_values(name: str, tensor: Tensor, device: torch.device | None) -> None:
+    """Raise BadInput where a tensor is on the meta device and the tokens are on one with values; None is unknown."""
+    if device is not None and tensor.device.type == "meta" != device.type:
+        raise BadInput(
+            f"{name} is on the meta device, without values, and the tokens are on {device}: make it with values"
+        )
+
+
+def check_key_padding(
+    name: str, mask: object, batch: int, tokens: int, *, cached: int = 0, device: torch.device | None = None
+) -> None:
     """Refuse a padding mask (True = padding) that is not bool (batch, tokens): any other may mean the opposite.
 
     Raises:
-        BadInput: names what was given and the remedy; ``cached`` is the number of tokens in the cache, for the message.
+        BadInput: names what was given and the remedy; or it is sparse, or without values where the tokens' ``device``
+            has some. ``cached`` is the number of tokens in the cache, for the message.
     """
-    if mask is None or (isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == (batch, tokens)):
+    if mask is None:
+        return
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == (batch, tokens):
+        if is_sparse(mask):
+            raise BadInput(f"{name} must be a dense tensor, got {mask.layout}; take {name}.to_dense()")
+        check_values(name, mask, device)
         return
     given, remedy = type(mask).__name__, "make it a tensor"
     if isinstance(mask, Tensor):

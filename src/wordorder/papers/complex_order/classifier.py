@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.layout import Layout, check_token_types, layout_of
+from wordorder.models.layout import Layout, check_beside, check_token_types, layout_of
 from wordorder.models.pretrained import (
     LabelledHead,
     WordOrderPooledOutput,
@@ -130,6 +130,7 @@ class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrained
 
 def _layout(given: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None) -> Layout:
     """Return the layout of one text in each row, with positions of its own where some are given."""
+    check_beside(given.device, attention_mask=attention_mask, position_ids=position_ids)
     layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
     if position_ids is None:
         return layout

@@ -123,7 +123,7 @@ class TextConvolution(TextBody):
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Map vectors (B, T, C or 2C), 0 where padding is, to features (B, sizes * filters), or both parts of them."""
-        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1], device=x_BTC.device)
         x_BCT = x_BTC.transpose(1, 2)
         responses: list[Tensor] = []
         for bank, size in zip(self.filters, SIZES, strict=True):

@@ -106,7 +106,7 @@ class TextEmbedding(nn.Module):
         given = check_given(input_ids, inputs_embeds, self.embedding, self.channels)
         check_left_padding(self.encoding, positions, key_padding_mask)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
-        valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
+        valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1], device=given.device)
         if input_ids is None:
             x_BTC = given
         elif reads_positions(self.embedding):
@@ -242,7 +242,7 @@ class BagOfWords(TextBody):
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Take the mean of tokens, (B, T, C or 2C) -> features (B, C)."""
-        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1], device=x_BTC.device)
         mean_BC = pool_tokens("mean", x_BTC, valid_BT)
         if self.dense is None:
             return TextOutput(mean_BC, x_BTC)

@@ -249,7 +249,7 @@ class ReferenceTextNetwork(nn.Module):
                 f"variant 'reference-code' pads texts to length {self.length}, got {T} tokens; shorten the text, or "
                 "build the network with a larger length (Hugging Face models: max_position_embeddings)"
             )
-        check_key_padding("key_padding_mask", key_padding_mask, input_ids.shape[0], T)
+        check_key_padding("key_padding_mask", key_padding_mask, input_ids.shape[0], T, device=input_ids.device)
         if key_padding_mask is not None:
             input_ids = input_ids.masked_fill(key_padding_mask, self.padding_idx)
         padded_BL = F.pad(input_ids, (0, self.length - T), value=self.padding_idx)
@@ -307,7 +307,8 @@ class UnitaryRecurrent(nn.Module):
 
     def forward(self, x_BTD: Tensor, *, key_padding_mask: Tensor | None = None) -> Pair:
         """Return the states of all tokens; ``key_padding_mask`` is bool (B, T), True = padding."""
-        check_key_padding("key_padding_mask", key_padding_mask, x_BTD.shape[0], x_BTD.shape[1])
+        batch, tokens = x_BTD.shape[:2]
+        check_key_padding("key_padding_mask", key_padding_mask, batch, tokens, device=x_BTD.device)
         driven = F.linear(x_BTD, self.input_weight).chunk(2, dim=-1)  # all steps in one product
         turns = list(zip(self.angle.cos(), self.angle.sin(), strict=True))
         real = imag = x_BTD.new_zeros(x_BTD.shape[0], self.hidden)
@@ -358,7 +359,7 @@ class UnitaryTextRecurrent(TextBody):
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Map vectors (B, T, 2C) to features (B, 2H)."""
-        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1], device=x_BTC.device)
         twice = None if key_padding_mask is None else torch.cat((key_padding_mask, key_padding_mask), dim=1)
         states = stack(self.cell(torch.cat(split(x_BTC), dim=1), key_padding_mask=twice))
         # padding leaves the state as it is, so that the last column holds the text's last state

@@ -134,7 +134,7 @@ class TextRecurrent(TextBody):
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Read texts, (B, T, C or 2C) -> features (B, H)."""
-        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1], device=x_BTC.device)
         rows = Rows(valid_BT)
         lstm = self.get_submodule("layers.0.directions.0" if self.complex_valued else "forwards.0")
         states = lstm(rows.to_front(x_BTC))
