@@ -7,7 +7,7 @@ import pytest
 
 from wordorder.data import DataConfig, TokenizerConfig, prepare, read_documents
 from wordorder.data.corpora.lines import read_rows
-from wordorder.data.corpora.sentence_pairs import is_scan
+from wordorder.data.corpora.plain_text import is_scan
 from wordorder.data.corpora.tables import read_parquet
 from wordorder.data.split import split_documents
 from wordorder.errors import BadInput

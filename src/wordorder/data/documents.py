@@ -10,7 +10,13 @@ from pydantic import AfterValidator
 
 from wordorder.data.corpora.document import Document, Part, Row, is_unicode, text_fault
 from wordorder.data.corpora.lines import read_rows
-from wordorder.data.corpora.plain_text import cut_into_documents
+from wordorder.data.corpora.plain_text import (
+    cut_into_documents,
+    is_scan,
+    keep_translations_together,
+    read_line_pairs,
+    read_scan,
+)
 from wordorder.data.corpora.read import (
     NAMED_READERS,
     READERS,
@@ -20,7 +26,6 @@ from wordorder.data.corpora.read import (
     kind_of,
     official_splits,
 )
-from wordorder.data.corpora.sentence_pairs import is_scan, keep_translations_together, read_line_pairs, read_scan
 from wordorder.data.generated import generated_faults
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.settings import NONE, DataSettings, TokenizerConfig
