@@ -98,9 +98,10 @@ def check_contents(sdist: Path, wheel: Path) -> Message:
 
     (file,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     found = HeaderParser().parsestr(zipfile.ZipFile(wheel).read(file).decode())
-    readme, description = (ROOT / "README.md").read_text(encoding="utf-8"), str(found.get_payload())
-    assert [line for line in description.splitlines() if "](" not in line] == [
-        line for line in readme.splitlines() if "](" not in line
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## From a clone")[0]
+    description = str(found.get_payload())
+    assert [line for line in description.splitlines() if line and "](" not in line] == [
+        line for line in readme.splitlines() if line and "](" not in line
     ], "the description is not the README"
     relative = re.findall(r"\]\((?!https?:|#)[^)]*", description)
     assert relative == [], f"an index cannot show {relative}"

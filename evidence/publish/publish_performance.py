@@ -47,8 +47,8 @@ HEADLINES = (
         ),
     ),
     (
-        "**Memory.** At 4,096 tokens that attention needs {} MiB beyond its inputs with TUPE-R here, {} with the bias as"
-        " SDPA's mask, {} without positions.",
+        "**Memory.** At 4,096 tokens that attention needs {} MiB beyond its inputs with TUPE-R here, {} with the bias"
+        " as SDPA's mask, {} without positions.",
         "attention",
         (
             ("operation, 1 x 4 heads x 4096, float32", "TUPE-R", MIB),
