@@ -49,8 +49,8 @@ def costs() -> str:
 
     return (
         f"On a CPU a training step of a small encoder (4 layers of width 256, 128 tokens) takes {more(NEAR)} longer"
-        f" with RoPE, ALiBi, T5 or TUPE than without positions, and {more(CONTENT)} longer with terms by content, such as"
-        " DeBERTa's; attention alone costs more, and more with length ([measured](docs/performance.md))."
+        f" with RoPE, ALiBi, T5 or TUPE than without positions, and {more(CONTENT)} longer with terms by content, such"
+        " as DeBERTa's; attention alone costs more, and more with length ([measured](docs/performance.md))."
     )
 
 

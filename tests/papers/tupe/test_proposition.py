@@ -34,7 +34,7 @@ def test_the_relative_term_has_full_rank_and_the_absolute_one_that_of_a_head():
         for encoding in (absolute, relative)
     ]
     assert ranks[0].tolist() == heads * [width // heads]
-    assert (ranks[1] > width // heads).all()
+    assert ranks[1].tolist() == heads * [length]
 
 
 def test_the_relative_term_cannot_tell_far_positions_apart_and_the_absolute_one_can():
@@ -46,4 +46,4 @@ def test_the_relative_term_cannot_tell_far_positions_apart_and_the_absolute_one_
         encoding(Contiguous(1), Contiguous(length)).dense()[0, :, 0, far:] for encoding in (relative, absolute)
     ]
     assert (first_query[0] == first_query[0][:, :1]).all()
-    assert (first_query[1].std(dim=-1) > 1e-3).all()
+    assert [head.unique().numel() for head in first_query[1]] == 2 * [length - far]
