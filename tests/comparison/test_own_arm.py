@@ -150,7 +150,7 @@ def test_faults_are_found_before_anything_is_read(tmp_path, make_recipe):
         ("x = 3\n\ny = 1 / 0\n", ":Mine", r"my\.py cannot be run: ZeroDivisionError: division by zero \(line 3\)"),
         ("class Mine(:\n", ":Mine", r"my\.py cannot be run: SyntaxError.*line 1"),
         ("from nowhere_at_all import x\n", ":Mine", r"cannot be run: ModuleNotFoundError.*line 1"),
-        (GOOD, ":Mine=rope", r"name 'rope' is taken by wordorder\.encodings\.rotary\.Rotary; choose another"),
+        (GOOD, ":Mine=rope", r"name 'rope' is taken by wordorder\.encodings\.rope\.Rotary; choose another"),
         (GOOD, ":Mine=a+b", r"name must be of letters, digits"),
         (GOOD, "", r"write --arm FILE\.py:CLASS or"),
         (GOOD, ":", r"write --arm FILE\.py:CLASS or"),

@@ -69,7 +69,7 @@ def test_each_part_is_asked_once_and_serves_all_layers_that_name_it():
     encoding = build("rope+tupe-a,none,tupe-a,rope,shaw,shaw+rope")
     calls = []
     originals = {type(part): (method, getattr(type(part), method)) for part, method in [
-        (encoding.parts["rotary"], "prepare"), (encoding.parts["tupe"], "forward"), (encoding.parts["shaw"], "prepare"),
+        (encoding.parts["rope"], "prepare"), (encoding.parts["tupe"], "forward"), (encoding.parts["shaw"], "prepare"),
     ]}  # fmt: skip
     patches = [
         patch.object(kind, method, lambda *a, _m=original, _k=kind, **k: (calls.append(_k.__name__), _m(*a, **k))[1])
@@ -132,7 +132,7 @@ def test_variants_of_one_family_may_take_turns():
     assert [type(part) for part in encoding.parts.values()] == [
         CATALOG[name] for name in ("tupe-a", "tupe-r", "rope", "rope-ntk")
     ]
-    assert list(encoding.parts) == ["tupe", "tupe-r", "rotary", "rope-ntk"]
+    assert list(encoding.parts) == ["tupe", "tupe-r", "rope", "rope-ntk"]
     biases = [encoding.prepare(Contiguous(9)).layer(layer).bias for layer in range(4)]
     assert_close(biases[0].dense(), encoding.parts["tupe"](Contiguous(9), Contiguous(9)).dense())
     assert_close(biases[1].dense(), encoding.parts["tupe-r"](Contiguous(9), Contiguous(9)).dense())
@@ -152,7 +152,7 @@ def test_a_variant_that_comes_first_does_not_take_the_place_of_its_namesake():
 
 def test_options_are_given_by_name_and_shared():
     encoding = build("rope,rope+t5,none", options={"rope": {"base": 500.0}, "t5": {"buckets": 8}})
-    assert encoding.parts["rotary"].base == 500.0
+    assert encoding.parts["rope"].base == 500.0
     assert encoding.parts["t5"].buckets == 8
     assert sum("t5" in key for key in encoding.state_dict()) == 1
 

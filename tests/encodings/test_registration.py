@@ -95,7 +95,7 @@ def test_the_same_class_may_be_registered_again_and_another_not():
 @pytest.mark.parametrize(
     ("name", "encoding", "words"),
     [
-        ("rope", Slope, r"name 'rope' is taken by wordorder\.encodings\.rotary\.Rotary"),
+        ("rope", Slope, r"name 'rope' is taken by wordorder\.encodings\.rope\.Rotary"),
         ("Rope", Slope, "name 'Rope' would be read as 'rope', which is in the catalogue"),
         ("TUPE_A", Slope, "name 'TUPE_A' would be read as 'tupe-a'"),
         *((name, Slope, "name must be of letters") for name in ("a+b", "a,b", "a*2", "my slope", "", "a.b", "-a", 3)),

@@ -27,7 +27,7 @@ def parts(config):
         ("t5", "t5", "scale", 8**0.5),
         ("learned+t5", "t5", "scale", 8**0.5),
         ("sinusoidal", "sinusoidal", "embedding_scale", 4.0),
-        ("rope-yarn", "rotary", "ramp", "dimension"),
+        ("rope-yarn", "rope", "ramp", "dimension"),
         ("tupe-a", "tupe", "cls", "none"),
         ("rope+tupe-r", "tupe", "cls", "none"),
     ],
