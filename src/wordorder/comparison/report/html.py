@@ -78,10 +78,10 @@ def _page() -> tuple[Callable[..., str], str, str]:
     except ImportError as error:
         raise MissingExtra("jinja2", "train") from error
     page = files("wordorder.comparison.report") / "page"
-    read = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", "page.js")}
+    page_files = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", "page.js")}
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    script = '"use strict";\n(() => {\n' + read["page.js"] + "\n})();\n"
-    return template.from_string(read["page.html.j2"]).render, read["page.css"], script
+    script = '"use strict";\n(() => {\n' + page_files["page.js"] + "\n})();\n"
+    return template.from_string(page_files["page.html.j2"]).render, page_files["page.css"], script
 
 
 def json_in_html(value: object) -> str:

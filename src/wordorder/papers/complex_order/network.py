@@ -103,12 +103,14 @@ class TextEmbedding(nn.Module):
         key_padding_mask: Tensor | None = None,
     ) -> Tensor:
         """Return vectors (B, T, C); arguments and errors as in `TextNetwork.forward`."""
-        given = check_given(input_ids, inputs_embeds, self.embedding, self.channels)
+        ids_or_embeds = check_given(input_ids, inputs_embeds, self.embedding, self.channels)
         check_left_padding(self.encoding, positions, key_padding_mask)
-        where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
-        valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1], device=given.device)
+        where = Contiguous(ids_or_embeds.shape[1]) if positions is None else as_positions(positions)
+        valid_BT = valid_tokens(
+            key_padding_mask, ids_or_embeds.shape[0], ids_or_embeds.shape[1], device=ids_or_embeds.device
+        )
         if input_ids is None:
-            x_BTC = given
+            x_BTC = ids_or_embeds
         elif reads_positions(self.embedding):
             x_BTC = self.embedding(input_ids, where)
         else:
