@@ -113,9 +113,9 @@ def run_step(step: str, file: Path, *, dry: bool) -> None:
 
     write({})  # a step that is stopped before its first result leaves no older file
     steps = {"smoke": smoke, "tests": gpu_tests, "attention": attention, "tuning": tuning, "training": training}
-    document = steps[step](device, dry, write)
-    write(document, finished=True)
-    if document.get("failed"):
+    results = steps[step](device, dry, write)
+    write(results, finished=True)
+    if results.get("failed"):
         sys.exit(1)
 
 
