@@ -6,7 +6,6 @@ The prose of the page stays; what is between its markers is made anew, by the ru
 """
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from blocks import put
@@ -35,9 +34,11 @@ PAGE = ROOT / "docs" / "choose.md"
 TUNED = "comparisons.md#several-tasks-tuned-for-every-model"
 SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("an encoder, masked letters", "decision/masked_letters_64", 1, TUNED),
+    ("the same, twice as wide", "decision/masked_letters_128", 1, TUNED),
     ("the same, trained longer", "demo-long", 1, "results.md#masked-letters"),
     ("the same, reading longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
     ("a decoder, next letter", "decision/causal_letters_64", 1, TUNED),
+    ("the same, twice as wide", "decision/causal_letters_128", 1, TUNED),
     ("the same, reading longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
     ("a classifier of questions (TREC)", "decision/questions_64", 1, TUNED),
     (
@@ -47,6 +48,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
         "comparisons.md#questions-whose-words-are-shuffled",
     ),
     ("a classifier of the word four before the last, longer texts", "decision/n_back_64", 1, TUNED),
+    ("the same, twice as wide", "decision/n_back_128", 1, TUNED),
     ("summed word embeddings, where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
     ("a decoder that closes brackets of earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
     ("a decoder that answers about earlier segments", "memory-instruction", 1, "comparisons.md#memories"),
@@ -55,6 +57,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
 """Training situation, results file, length of its texts relative to training, and its section."""
 
 WITHOUT: dict[str, tuple[str, str]] = {
+    "decision/questions_128": ("Questions (TREC), twice as wide", TUNED),
     "decision/even_pairs_64": ("Even pairs, longer texts", "comparisons.md"),
     "decision/reverse_64": ("A decoder that writes longer strings backwards", "comparisons.md"),
     "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
@@ -88,38 +91,17 @@ def times_of(results: Results) -> dict[str, float]:
     return {name: time for name, time in found.items() if time is not None}
 
 
-def because(results: Results, found: Standing, times: float) -> str:
-    """Say what the best model reached, and how far it is from the control."""
-    steps = max(row.steps for row in results.rows if row.steps)
-    of, count = repeats(results)
-    return f"{reached(results, found, times)} ({steps:,} steps, {count} {of}s)"
-
-
-def wider(file: str, best: str) -> str:
-    """Say what the best model reached at twice the width, where the comparison was trained at both."""
-    if not file.endswith("_64") or not (RESULTS / f"{file[:-2]}128.json").is_file():
+def score_of(found: Standing, name: str) -> str:
+    """Write the mean score of a model with its unit; empty where the comparison has no such model."""
+    if name not in found.means:
         return ""
-    results = results_of(f"{file[:-2]}128")
-    found = standing_of(results)
-    assert found is not None, f"{file} has fewer than three seeds at width 128"
-    ahead = "" if best in (found.best, *found.beside) else f"; `{found.best}` is best there"
+    return significant(found.means[name], 3) if found.perplexity else f"{found.means[name]:.1%}"
+
+
+def training_of(results: Results) -> str:
+    """Say for how many steps the models were trained, and how often."""
     of, count = repeats(results)
-    unsure = "" if best in found.above_control else ", not significant"
-    return f"; width 128: {reached(results, replace(found, best=best), 1)} ({count} {of}s{unsure}){ahead}"
-
-
-def reached(results: Results, found: Standing, times: float) -> str:
-    """Write the score of a model, on texts of so many times the length, beside that of the control."""
-    quality, control = quality_of(results), control_of(results)
-    if found.perplexity:
-        score = f"perplexity {significant(found.means[found.best], 3)}"
-        than = 1 - found.means[found.best] / found.means[control] if control in found.means else None
-        gap = f", {than:.0%} below `{control}`" if than is not None else ""
-    else:
-        score = f"{quality.name} {found.means[found.best]:.1%}"
-        gap = f", `{control}` {found.means[control]:.1%}" if control in found.means else ""
-    length = f" at {times:g}× the length" if times != 1 else ""
-    return f"{score}{length}{gap}"
+    return f"{max(row.steps for row in results.rows if row.steps):,} steps, {count} {of}s"
 
 
 def beware(results: Results, found: Standing, times: float) -> str:
@@ -134,30 +116,32 @@ def beware(results: Results, found: Standing, times: float) -> str:
         said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
     rates = {arm.name: arm.encoding_learning_rate or 1 for arm in results.arms}
     own = [f"`{name}` {rates[name]:g}×" for name in named if rates[name] != 1]
-    said += [f"`training.encoding_learning_rate`: {', '.join(own)}"] if own else []
+    said += [f"learning rate of its own parameters over the network's: {', '.join(own)}"] if own else []
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
     if differ_in_memory(results):
         flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
         dear = [f"`{memory_of(results, name)}` {flops[name] / flops[control_of(results)]:.1f}×" for name in named]
-        said.append(f"FLOPs: {', '.join(dear)}")
+        said.append(f"FLOPs beside `{control_of(results)}`: {', '.join(dear)}")
     return "; ".join(said)
 
 
 def decision_table() -> str:
     """Write what to take for each situation, then what has no recommendation."""
-    lines = ["| You train | Take | Because | Beware |", "| :--- | :--- | :--- | :--- |"]
+    lines = ["| You train | Take | Score | With `rope` | Without | Training | Beware |"]
+    lines.append("| :--- | :--- | ---: | ---: | ---: | :--- | :--- |")
     for situation, file, times, section in SITUATIONS:
         results = results_of(file)
         found = standing_of(results, times)
         assert found is not None, f"{file}: fewer than three seeds"
-        take, why, care = taken(results, found), because(results, found, times) + wider(file, found.best), ""
-        if beats_control(results, found):
-            care = beware(results, found, times)
-        else:
-            take = "the cheapest"
-            why = f"no model is significantly better than `{control_of(results)}`: {why}"
-        lines.append(f"| [{situation}]({section}) | {take} | {why} | {care} |")
+        assert beats_control(results, found), f"{file}: no model beats {control_of(results)}; it goes to WITHOUT"
+        unit = "perplexity" if found.perplexity else quality_of(results).name
+        if times != 1:
+            unit += f" at {times:g}× the length"
+        rope = "" if differ_in_memory(results) else score_of(found, "rope")
+        scores = [f"{unit} {score_of(found, found.best)}", rope, score_of(found, control_of(results))]
+        cells = [f"[{situation}]({section})", taken(results, found), *scores]
+        lines.append(f"| {' | '.join([*cells, training_of(results), beware(results, found, times)])} |")
     return "\n".join([*lines, "", "No recommendation:", "", *map(without_recommendation, WITHOUT)])
 
 

@@ -10,9 +10,11 @@ import tomllib
 from html import escape
 
 from blocks import put
-from choice_rules import standing_of
-from publish_choice import because, results_of, taken
+from choice_rules import control_of, differ_in_memory, standing_of
+from publish_choice import results_of, score_of, taken, training_of
 from publish_demo import ROOT, SPEED
+
+from wordorder.comparison.statistics.summary import quality_of
 
 README = ROOT / "README.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -35,7 +37,11 @@ def findings() -> str:
         assert standing is not None
         name = taken(results, standing).replace(" or ", " and ") if standing.beside else taken(results, standing)
         verb = "are best" if standing.beside else "is best"
-        lines.append(f"- {question}, {name} {verb}: {because(results, standing, 1)}.")
+        unit = "perplexity" if standing.perplexity else quality_of(results).name
+        others = [control_of(results), *["rope"] * (not differ_in_memory(results))]
+        beside = ", ".join(f"{score_of(standing, other)} with `{other}`" for other in reversed(others))
+        best = f"{unit} {score_of(standing, standing.best)}"
+        lines.append(f"- {question}, {name} {verb}: {best}, {beside} ({training_of(results)}).")
     return "\n".join(lines)
 
 
