@@ -14,6 +14,9 @@ from typing import Any
 
 log = logging.getLogger("mkdocs.plugins.wordorder")
 
+WIDE = ("statistics.md", "classification.md", "comparisons.md")
+"""Pages whose tables take the place of the list of headings beside them."""
+
 LOADED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc\s*=\s*[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|<link\b(?![^>]*\brel=[\"']?canonical)[^>]*?\bhref\s*=\s*[\"']?((?:https?:)?//[^\"'\s>]+)",
@@ -60,6 +63,8 @@ def on_config(config: Any) -> None:
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Put in the names of the reference, lead links out of docs/, warn of faulty equations; mkdocs calls this."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     markdown = outside(markdown, page.file.src_uri.count("/"), config.repo_url)
     if "```math" in markdown:
         written = Path(page.file.abs_src_path).read_text(encoding="utf-8")  # markdown has no front matter

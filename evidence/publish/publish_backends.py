@@ -17,6 +17,8 @@ from publish_demo import ROOT, SPEED
 
 PAGE = ROOT / "docs" / "backends.md"
 STEPS = ("tests", "attention", "tuning", "training")
+SHOWN = ("t5, 512 tokens", "t5, 2,048 tokens", "tupe-r, 2,048 tokens", "tupe-r, 8,192 tokens")
+"""Sections of the run on an H200 that the page shows."""
 GPUS = {"sm_80": "A100", "sm_86": "RTX 30", "sm_90": "H100", "sm_100": "B200", "gfx942": "MI300"}
 
 
@@ -42,35 +44,35 @@ def kernels_table(results: dict[str, Any]) -> str:
 
 
 def first_run() -> str:
-    """Say what the run on an H200 showed that the choice of a backend follows."""
+    """Write what the run on an H200 showed, which the choice of a backend follows."""
     results, probe = (
         json.loads((SPEED / f"gpu-h200-{name}.json").read_text(encoding="utf-8")) for name in ("attention", "probe")
     )
-
-    def beside(section: str) -> str:
-        """Return the milliseconds of Triton and of SDPA in a section, such as "5.6 and 7.1"."""
-        rows = results["sections"][section]
-        return " and ".join(
-            f"{rows[name]['milliseconds']:.1f}" for name in ("wordorder, triton", "SDPA, bias written out")
-        )
 
     def lost(case: str) -> float:
         """Return how many times as long as SDPA Triton took in a case of the probe."""
         return probe[f"{case} triton"][0] / probe[f"{case} sdpa"][0]
 
-    times = [rows["wordorder, triton"]["share"] for rows in results["sections"].values()]
     cases = [case.removesuffix(" sdpa") for case in probe if case.endswith(" sdpa") and f"{case[:-4]}triton" in probe]
     dropout = max(lost(case) for case in cases if "bfloat16" in case and not case.endswith("drop0.0"))
     float32 = max(lost(case) for case in cases if "float32" in case)
+    shares = [rows["wordorder, triton"]["share"] for rows in results["sections"].values()]
     versions = results["versions"]
-    return (
-        f"Measured on one {results['gpu']['name'].split()[-1]} (torch {versions['torch']},"
-        f" triton {versions['triton']}; `benchmarks/results/gpu-h200-*.json`). A bfloat16 training step of attention"
-        f" took Triton and SDPA with the bias written out: T5 {beside('t5, 512 tokens')} ms at 512 tokens,"
-        f" {beside('t5, 2,048 tokens')} at 2,048; TUPE-R {beside('tupe-r, 2,048 tokens')} at 2,048,"
-        f" {beside('tupe-r, 8,192 tokens')} at 8,192. With dropout Triton took up to {dropout:.1f} times as long, in"
-        f" float32 up to {float32:.0f} times. FlashAttention without a bias was {1 / max(times):.0f} to"
-        f" {1 / min(times):.0f} times as fast. 136 of the kernels' 139 tests passed; in three the test was wrong."
+    lines = [
+        f"A training step of attention in bfloat16 on one {results['gpu']['name'].split()[-1]}, milliseconds:",
+        "",
+        "| Bias | Triton | SDPA, bias written out |",
+        "| :--- | ---: | ---: |",
+    ]
+    for section in SHOWN:
+        rows = results["sections"][section]
+        times = [f"{rows[name]['milliseconds']:.1f}" for name in ("wordorder, triton", "SDPA, bias written out")]
+        lines.append(f"| {section} | {' | '.join(times)} |")
+    return "\n".join(lines) + (
+        f"\n\nWith dropout Triton took up to {dropout:.1f} times as long as SDPA, in float32 up to {float32:.0f} times."
+        f" FlashAttention without a bias was {1 / max(shares):.0f} to {1 / min(shares):.0f} times as fast as Triton"
+        " with one. 136 of the kernels' 139 tests passed; in three the test was wrong. torch"
+        f" {versions['torch']}, triton {versions['triton']}; `benchmarks/results/gpu-h200-*.json`."
     )
 
 

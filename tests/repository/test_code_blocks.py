@@ -31,7 +31,7 @@ RUN_ELSEWHERE = {
 }
 """Pages, or folders of them, whose Python another test runs, with more to say about the outcome."""
 
-PRINTS = re.compile(r"\s*It prints (`[^`\n]+`(?:(?:, | and )`[^`\n]+`)*)\.")
+PRINTS = re.compile(r"\s*(?:It prints|它输出) (`[^`\n]+`(?:(?:, | and )`[^`\n]+`)*)[.。]")
 FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", flags=re.DOTALL | re.MULTILINE)
 
 
