@@ -5,8 +5,9 @@ same numbers give the same bytes with every version of every library, so a test 
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from html import escape
+from html import escape, unescape
 
 WIDTH, LABELS, RIGHT, ROW, MARGIN = 760, 290, 70, 24, 12
 MARKS = {"limit": ("currentColor", "the limit, 1.00"), "ours": ("#3b8ed0", "wordorder"), "other": ("#dd8530", "others")}
@@ -15,6 +16,7 @@ THEME = (
     "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#1e2129}}</style>"
 )
 """Colours of text, as `currentColor`, and of the background, for a light and a dark page."""
+STYLE = "max-width:100%;height:auto;font-family:system-ui,sans-serif;font-size:13px"
 LINES = ("#3b8ed0", "#dd8530", "#5aa469", "#b26fc9", "#d0504a", "#8c7a5b", "#7f8c8d")
 
 
@@ -89,6 +91,20 @@ def lines(
     return _svg(title, height, parts)
 
 
+def stacked(charts: Sequence[str]) -> str:
+    """One picture of several charts, one below the other: a file has one element `svg` around everything."""
+    if len(charts) == 1:
+        return charts[0]
+    heights = [float(re.findall(r'viewBox="[-\d]+ [-\d]+ \d+ ([\d.]+)"', chart)[0]) for chart in charts]
+    parts, y = list[str](), 0.0
+    for chart, height in zip(charts, heights, strict=True):
+        at = f'y="{y - MARGIN:g}" x="{-MARGIN}" height="{height:g}"'
+        parts.append(chart.replace("<svg ", f"<svg {at} ", 1).replace(f' style="{STYLE}"', "", 1))
+        y += height
+    titles = [unescape(re.findall("<title>(.*?)</title>", chart)[0]) for chart in charts]
+    return _svg("; ".join(titles), y - 2 * MARGIN, parts)
+
+
 def _legend(kinds: Mapping[str, object]) -> list[str]:
     parts, x = list[str](), LABELS
     for kind in (kind for kind in MARKS if kind in kinds):
@@ -149,6 +165,5 @@ def _line(
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
     box = f'viewBox="{-MARGIN} {-MARGIN} {WIDTH + 2 * MARGIN} {height + 2 * MARGIN:g}" width="{WIDTH + 2 * MARGIN}"'
-    style = "max-width:100%;height:auto;font-family:system-ui,sans-serif;font-size:13px"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img" fill="currentColor" style="{style}">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img" fill="currentColor" style="{STYLE}">'
     return "\n".join([head, f"<title>{escape(title)}</title>{THEME}", *parts, "</svg>"])

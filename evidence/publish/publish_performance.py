@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from blocks import put
-from charts import lines, ratios
+from charts import lines, ratios, stacked
 from publish_demo import ROOT, SPEED
 from speed_tables import speed_table
 
@@ -133,11 +133,11 @@ def figures() -> dict[str, str]:
     charts = [
         ratio_chart(f"A training step of {article}", networks[kind]) for article, kind in NETWORKS if kind in networks
     ]
-    made = {"performance_encodings.svg": "\n".join(charts)}
+    made = {"performance_encodings.svg": stacked(charts)}
     for name in ("attention", "wall", "complex-embedding", "complex-layers", "memory", "memory-step", "transformers"):
         sections = {s: rows for s, rows in results_of(name)["sections"].items() if "ratio" in next(iter(rows.values()))}
         charts = [ratio_chart(f"{section[0].upper()}{section[1:]}", rows) for section, rows in sections.items()]
-        made[f"performance_{name}.svg"] = "\n".join(charts)
+        made[f"performance_{name}.svg"] = stacked(charts)
     curve = next(rows for section, rows in results_of("attention")["sections"].items() if "TUPE-R" in section)
     points = [(int(tokens), row["bytes"] / 2**20) for tokens, row in curve.items()]
     made["performance_length.svg"] = lines(
