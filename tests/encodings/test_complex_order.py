@@ -89,6 +89,16 @@ def test_waves_never_exceed_their_amplitude():
     assert_close(g.abs(), embedding.amplitude[ids].abs(), rtol=1e-12, atol=1e-12)
 
 
+def test_a_word_moves_by_its_frequency_at_most():
+    embedding, ids = build(phase=True), torch.arange(V)[None]
+    ways = (complex_of(embedding, ids, torch.full((1, V), p)) for p in range(50, 54))
+    before, *after = ways
+    most = (embedding.amplitude * embedding.frequency).abs()[None]
+    for here in after:
+        assert ((here - before).abs() <= most * (1 + 1e-9) + 1e-12).all()
+        before = here
+
+
 @pytest.mark.parametrize("decay", [-1e30, -50.0, -9.2, 0.0, 5.0, 1e30])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_damped_waves_stay_bounded_over_a_million_positions(decay, dtype):

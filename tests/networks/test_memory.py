@@ -378,3 +378,12 @@ def test_every_parameter_has_a_gradient_from_the_first_segment_on(kind, options)
     right = [p.grad for name, p in decoder.named_parameters() if name.endswith("_right")]
     assert len(right) == (0 if kind is SegmentRecurrence else 1 if options is None else 2)
     assert not any(gradient.any() for gradient in right)
+
+
+@pytest.mark.parametrize(("encoding", "more"), [("rope", 0), ("t5", 0), ("transformer-xl", WIDTH)])
+def test_look_ahead_adds_no_weights_but_a_vector_for_keys_to_the_right(encoding, more):
+    counts = [
+        sum(parameter.numel() for parameter in decoder_of(memory, encoding=encoding).parameters())
+        for memory in (SegmentRecurrence(8), LookAheadMemory(8))
+    ]
+    assert counts[1] - counts[0] == more
