@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "evidence" / "results"
 RECIPES = "evidence/recipes"
 RUNS = ROOT / "runs"
-WIDER = {"model.hidden_size": 128, "training.learning_rate": 2e-3}
+WIDER = {"model.hidden_size": 128, "compare.tune": [1e-3, 2e-3, 4e-3]}
 TASKS = ("n_back", "even_pairs", "reverse", "questions", "masked_letters", "causal_letters")
 """Tasks of the decision table."""
 

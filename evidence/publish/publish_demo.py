@@ -133,14 +133,14 @@ def late_table(early: Results, late: Results) -> str:
     """The models after a short and a long training, best of the long one first, with marks for unfinished curves."""
     quality = quality_of(late)
     ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
-    rates = {arm.name: arm.learning_rate for arm in late.arms}
+    rates = [{arm.name: f"{arm.learning_rate:g}" for arm in results.arms} for results in (early, late)]
     lines = [
-        f"| Model | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
-        "| :--- | ---: | ---: | ---: |",
+        f"| Model | {late.split} {quality.name} {ends[0]} | learning rate | {ends[1]} | learning rate |",
+        "| :--- | ---: | ---: | ---: | ---: |",
     ]
     for entry in ranked(late):
-        cells = [score_with_marks(results, entry.arm) for results in (early, late)]
-        lines.append(f"| {entry.arm} | {cells[0]} | {cells[1]} | {rates[entry.arm]:g} |")
+        scores = [score_with_marks(results, entry.arm) for results in (early, late)]
+        lines.append(f"| {entry.arm} | {scores[0]} | {rates[0][entry.arm]} | {scores[1]} | {rates[1][entry.arm]} |")
     seeds = len({row.seed for row in late.rows})
     shown, notes = "".join(lines), [f"Mean ± standard deviation over {seeds} seeds; lower is better."]
     if "†" in shown:
