@@ -64,7 +64,6 @@ WITHOUT: dict[str, tuple[str, str]] = {
     "compare-memory": ("At equal FLOPs, 128 letters at once (`none`) or 64 beside a memory of 64", "memory.md"),
     "memory-wikitext": ("Memory, words", "language-models.md"),
     "compare-documents": ("Memory, long reviews", "comparisons.md"),
-    "pretraining": ("Masked words", "results.md"),
     "translation": ("Translation", "translation.md"),
 }
 """Results files that may give no recommendation -> title and page."""

@@ -33,7 +33,7 @@ from wordorder.comparison.report.table import columns, escaped
 from wordorder.comparison.report.table import lines as models_best_first
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import ArmResult, Results, Summary, parse_results, read_results
-from wordorder.comparison.statistics.curves import FINISHED_UNKNOWN, finished, steps_to_loss
+from wordorder.comparison.statistics.curves import FINISHED_UNKNOWN, finished
 from wordorder.comparison.statistics.summary import quality_of, repeats
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,13 +60,9 @@ SHOWN = {
     "memory_letters": ("quality", "outcome", "learning_rate"),
     "parametrisation": ("quality", "outcome", "learning_rate"),
     "order_binding": ("quality", "outcome", "parameters"),
-    "pretraining": ("quality",),
     "translation": ("quality", "perplexity", "parameters"),
 }
 """Name of a recipe -> keys of the columns that its page shows; of other recipes all are shown."""
-
-PACED = ("pretraining",)
-"""Recipes whose page also shows how early every arm reaches the baseline's lowest loss."""
 
 RECORDED = {"compare_mlm": "masked_lm", "compare_clm": "causal_lm"}
 """Name in committed results -> name of the recipe today, where they differ."""
@@ -81,19 +77,18 @@ def table_of(results: dict[str, Any]) -> str:
         return late_table(read_results(RESULTS / "demo-early.json"), found)
     recipe = RECORDED.get(found.name, found.name)
     if recipe in SHOWN:
-        return short_table(found, SHOWN[recipe], found.baseline if recipe in PACED else None)
+        return short_table(found, SHOWN[recipe])
     machine = found.environment
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
     return f"{markdown_table(found).strip()}\n\n{where}"
 
 
-def short_table(results: Results, keys: Sequence[str], pace: str | None = None) -> str:
+def short_table(results: Results, keys: Sequence[str]) -> str:
     """Write the models, best first, with the columns of these keys; a p-value alone says whether it is significant.
 
     Args:
         results: of a comparison.
         keys: of the columns, `LONGER` among them.
-        pace: the arm to whose lowest loss the last column counts the steps, if any.
 
     Raises:
         KeyError: the comparison has no such column.
@@ -114,9 +109,6 @@ def short_table(results: Results, keys: Sequence[str], pace: str | None = None) 
 
     rows = [["Model", *map(title, keys)]]
     rows += [[arm.name, *(cell(key, entry, arm) for key in keys)] for entry, arm in models_best_first(results)]
-    if pace is not None:
-        steps_of = {"Model": f"Steps to {pace}'s lowest validation loss: median (range), share", **paces(results, pace)}
-        rows = [[*row, steps_of[row[0]]] for row in rows]
     rows.insert(1, [":---", *["---:"] * (len(rows[0]) - 1)])
     of, count = repeats(results)
     steps = sorted({row.steps for row in results.rows if row.steps})
@@ -161,18 +153,6 @@ def score_with_marks(results: Results, arm: str) -> str:
     score = with_spread(columns[arm].get(quality.key), quality.digits, results.statistic)
     marks = "†" * (losses[0] >= BAG_OF_LETTERS * losses[1]) + "‡" * (finished(results, arm).state != FINISHED_UNKNOWN)
     return f"{score} {marks}".strip()
-
-
-def paces(results: Results, baseline: str) -> dict[str, str]:
-    """By arm: the steps to the baseline's lowest validation loss, and their share of its steps, by `steps_to_loss`."""
-    found = {baseline: "baseline"}
-    for entry in steps_to_loss(results.having(baseline=baseline)):
-        if entry.steps is None:
-            found[entry.arm] = "never in half of the runs"
-            continue
-        low, high = (f"{end:,.0f}" if end is not None else "never" for end in (entry.low, entry.high))
-        found[entry.arm] = f"{entry.steps:,.0f} ({low} to {high}), {entry.share:.0%}"
-    return found
 
 
 def publish(name: str, results: dict[str, Any]) -> None:

@@ -31,22 +31,6 @@ def test_the_share_of_steps_is_a_geometric_mean_over_seeds(script):
     assert publish.in_words([0.5, math.inf]) == "never in 1 of 2 seeds"
 
 
-def test_pace_is_that_of_the_library(script):
-    publish = script("publish_demo")
-    curves = {
-        ("slow", 0): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.4]],
-        ("slow", 1): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.0]],
-        ("fast", 0): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
-        ("fast", 1): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
-    }
-    rows = [{"arm": arm, "seed": seed, "curve": curve} for (arm, seed), curve in curves.items()]
-    least = {"name": "x", "task": "masked-lm", "recipe": {}, "planned": {"arms": 1, "seeds": [], "runs": 4}}
-    results = parse_results({**least, "rows": rows, "arms": [{"name": "fast"}]})
-    assert publish.paces(results, "slow") == {"slow": "baseline", "fast": "never in half of the runs"}
-    reached = parse_results({**least, "rows": [rows[0], rows[2]], "arms": [{"name": "fast"}]})
-    assert publish.paces(reached, "slow")["fast"] == "15 (15 to 15), 38%"
-
-
 def test_short_tables_name_the_limit_and_what_differs_between_sections(script):
     tables = script("speed_tables")
     (left_out,) = tables.IN_FIGURES_ONLY
