@@ -6,7 +6,7 @@ Only scores of runs are used, so the same file gives the same words.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, takewhile
 from statistics import fmean
 
 from wordorder.comparison.report.view import probe_panels
@@ -44,7 +44,8 @@ class Standing:
     def beside(self) -> list[str]:
         """Models to recommend beside the best, at most two, each significantly better than the control."""
         near = NEAR["perplexity" if self.perplexity else "share"]
-        close = [n for n in self.means if n != self.best and not self.significant[n] and self.distance(n) <= near]
+        # one that is surely worse ends the list: what has a worse mean still, and varies more, is no better choice
+        close = takewhile(lambda n: not self.significant[n] and self.distance(n) <= near, list(self.means)[1:])
         return [n for n in close if n in self.above_control][:2]
 
     def distance(self, model: str) -> float:

@@ -33,26 +33,36 @@ PAGE = ROOT / "docs" / "choose.md"
 
 TUNED = "comparisons.md#several-tasks-tuned-for-every-model"
 SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
-    ("an encoder, masked letters", "decision/masked_letters_64", 1, TUNED),
-    ("the same, twice as wide", "decision/masked_letters_128", 1, TUNED),
-    ("the same, trained longer", "demo-long", 1, "results.md#masked-letters"),
-    ("the same, reading longer texts later", "compare-mlm", 16, "comparisons.md#masked-letters-equal-parameters"),
-    ("a decoder, next letter", "decision/causal_letters_64", 1, TUNED),
-    ("the same, twice as wide", "decision/causal_letters_128", 1, TUNED),
-    ("the same, reading longer texts later", "compare-clm", 16, "comparisons.md#causal-letters-equal-flops"),
+    ("an encoder, masked characters", "decision/masked_letters_64", 1, TUNED),
+    ("masked characters, width 128 instead of 64", "decision/masked_letters_128", 1, TUNED),
+    ("masked characters, trained longer", "demo-long", 1, "results.md#masked-letters"),
+    (
+        "masked characters, longer texts later, one rate for all",
+        "compare-mlm",
+        16,
+        "comparisons.md#masked-letters-equal-parameters",
+    ),
+    ("a decoder, next character", "decision/causal_letters_64", 1, TUNED),
+    ("next character, width 128 instead of 64", "decision/causal_letters_128", 1, TUNED),
+    (
+        "next character, longer texts later, one rate for all",
+        "compare-clm",
+        16,
+        "comparisons.md#causal-letters-equal-flops",
+    ),
     ("a classifier of questions (TREC)", "decision/questions_64", 1, TUNED),
     (
-        "the same, untuned, equal parameters",
+        "questions, rates of others, equal parameters",
         "compare-classification",
         1,
         "comparisons.md#questions-whose-words-are-shuffled",
     ),
     ("a classifier of the word four before the last, longer texts", "decision/n_back_64", 1, TUNED),
-    ("the same, twice as wide", "decision/n_back_128", 1, TUNED),
-    ("summed word embeddings, where only order decides", "order-binding", 1, "complex-order.md#measured-results"),
+    ("the word four before the last, width 128", "decision/n_back_128", 1, TUNED),
+    ("a sum of embeddings that must tell word orders apart", "order-binding", 1, "complex-order.md#measured-results"),
     ("a decoder that closes brackets of earlier segments", "memory-brackets", 1, "comparisons.md#memories"),
     ("a decoder that answers about earlier segments", "memory-instruction", 1, "comparisons.md#memories"),
-    ("a decoder, next letter, in short segments", "memory-letters", 1, "comparisons.md#memories"),
+    ("a decoder, next character, in short segments", "memory-letters", 1, "comparisons.md#memories"),
 )
 """Training situation, results file, length of its texts relative to training, and its section."""
 
@@ -61,7 +71,7 @@ WITHOUT: dict[str, tuple[str, str]] = {
     "decision/even_pairs_64": ("Even pairs, longer texts", "comparisons.md"),
     "decision/reverse_64": ("A decoder that writes longer strings backwards", "comparisons.md"),
     "compare-translation": ("Sequence to sequence, longer outputs", "comparisons.md"),
-    "compare-memory": ("At equal FLOPs, 128 letters at once (`none`) or 64 beside a memory of 64", "memory.md"),
+    "compare-memory": ("At equal FLOPs, 128 characters at once (no memory) or 64 beside a memory of 64", "memory.md"),
     "memory-wikitext": ("Memory, words", "language-models.md"),
     "compare-documents": ("Memory, long reviews", "comparisons.md"),
     "translation": ("Translation", "translation.md"),
@@ -115,7 +125,7 @@ def beware(results: Results, found: Standing, times: float) -> str:
         said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
     rates = {arm.name: arm.encoding_learning_rate or 1 for arm in results.arms}
     own = [f"`{name}` {rates[name]:g}×" for name in named if rates[name] != 1]
-    said += [f"learning rate of its own parameters over the network's: {', '.join(own)}"] if own else []
+    said += [f"tuned, `encoding_learning_rate`: {', '.join(own)}"] if own else []
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
     if differ_in_memory(results):
@@ -136,7 +146,7 @@ def decision_table() -> str:
         assert beats_control(results, found), f"{file}: no model beats {control_of(results)}; it goes to WITHOUT"
         unit = "perplexity" if found.perplexity else quality_of(results).name
         if times != 1:
-            unit += f" at {times:g}× the length"
+            unit += f" at {lengths(results)[0][-1]:,.0f} characters"
         rope = "" if differ_in_memory(results) else score_of(found, "rope")
         scores = [f"{unit} {score_of(found, found.best)}", rope, score_of(found, control_of(results))]
         cells = [f"[{situation}]({section})", taken(results, found), *scores]

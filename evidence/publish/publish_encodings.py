@@ -133,7 +133,8 @@ def options(names: list[str], prefix: str) -> str:
         shown = values[0] if len(values) == 1 else ", ".join(f"{value} ({name})" for name, value in defaults.items())
         meaning = meanings.get(key, "").replace("|", "\\|")
         lines.append(f"| `{key}`{which} | {shown} | {meaning} |")
-    how = f"Set options with `encoding_options`; the [reference]({prefix}reference/encodings.md) has every argument."
+    where = f"the [reference]({prefix}reference/encodings.md) has every argument"
+    how = f"Set options with `encoding_options`, in `Positional` with `options`; {where}."
     return "\n".join([*lines, "", how])
 
 
@@ -279,7 +280,7 @@ def kinds() -> str:
         "[`segment-recurrence`](docs/memory.md#segment-recurrence) (Dai et al. 2019);"
         " [`look-ahead`](docs/memory.md#look-ahead-memory), LaMemo (Ji et al. 2022) ★"
     )
-    last = "★ In no other maintained library that we know of."
+    last = "★ The paper before it: in no other maintained library that we know of."
     return "\n".join([*lines, f"| memory of earlier segments | {memories} |", "", last])
 
 

@@ -19,9 +19,10 @@ from wordorder.comparison.statistics.summary import quality_of
 README = ROOT / "README.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FOUND = {
-    "In encoders reading masked letters (State of the Union, width 64)": "decision/masked_letters_64",
-    "In decoders predicting letters": "decision/causal_letters_64",
-    "In decoders that close brackets opened in an earlier segment": "memory-brackets",
+    "In encoders that read 64 characters, some masked (2 layers of width 64)": "decision/masked_letters_64",
+    "In the same, trained longer": "demo-long",
+    "In decoders that predict the next of 64 characters (2 layers of width 64)": "decision/causal_letters_64",
+    "In decoders that close brackets of an earlier segment": "memory-brackets",
 }
 """Question -> the comparison that answers it, tuned for every model."""
 NEAR = ("rope", "alibi", "t5", "tupe-a", "tupe-r")
@@ -38,9 +39,13 @@ def findings() -> str:
         name = taken(results, standing).replace(" or ", " and ") if standing.beside else taken(results, standing)
         verb = "are best" if standing.beside else "is best"
         unit = "perplexity" if standing.perplexity else quality_of(results).name
-        others = [control_of(results), *["rope"] * (not differ_in_memory(results))]
-        beside = ", ".join(f"{score_of(standing, other)} with `{other}`" for other in reversed(others))
-        best = f"{unit} {score_of(standing, standing.best)}"
+        best, control = f"{unit} {score_of(standing, standing.best)}", control_of(results)
+        if differ_in_memory(results):
+            flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
+            times = flops[standing.best] / flops[control]
+            beside = f"{score_of(standing, control)} without a memory, at 1 / {times:.1f} of the FLOPs"
+        else:
+            beside = ", ".join(f"{score_of(standing, other)} with `{other}`" for other in ("rope", control))
         lines.append(f"- {question}, {name} {verb}: {best}, {beside} ({training_of(results)}).")
     return "\n".join(lines)
 
@@ -56,7 +61,7 @@ def costs() -> str:
     return (
         f"On a CPU a training step of a small encoder (4 layers of width 256, 128 tokens) takes {more(NEAR)} longer"
         f" with RoPE, ALiBi, T5 or TUPE than without positions, and {more(CONTENT)} longer with terms by content, such"
-        " as DeBERTa's; attention alone costs more, and more with length ([measured](docs/performance.md))."
+        " as DeBERTa's ([measured](docs/performance.md))."
     )
 
 

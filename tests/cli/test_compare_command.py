@@ -67,7 +67,7 @@ def test_a_pipe_gets_the_table_and_the_verdict_as_plain_text(tmp_path: Path, mon
     lines = run("arms.toml").stdout.splitlines()
     assert lines[1].split() == ["Model", "token", "perplexity", "none", "Parameters", "Training", "time"]
     (row,) = [line for line in lines if line.startswith(f"{name} ")]
-    assert row.removeprefix(name).split()[:5] == ["5.16", "±", "0.16", "−65.4%*", "109,844"]
+    assert row.removeprefix(name).split()[:5] == ["5.15", "±", "0.16", "−65.4%*", "109,844"]
     lowest = "t5 has the lowest mean masked-token perplexity, 4.42"
     assert f"{lowest}: not significantly below tupe-r (4.64), 70% below none." in lines
     better = f"Significant (Welch's test with a common floor): better than {name} and none. Not significant against"

@@ -358,3 +358,15 @@ def test_padding_on_the_left_is_not_counted_in_silence(encoding):
     right, nothing = padding.flip(1), padding | torch.tensor([[False], [True]])
     for mask in (right, nothing):  # tokens from the first column on, or none at all
         networks[0](ids, key_padding_mask=mask)
+
+
+@pytest.mark.parametrize("given", [{"positions": 1}, {"positions": torch.arange(1), "key_positions": 2}])
+def test_a_number_is_no_position(given):
+    positional = Positional("rope", width=8, heads=2, layers=1)
+    with pytest.raises(BadInput, match=r"positions must be a tensor, got \d; .*torch.arange\(t, t \+ 1\)"):
+        positional.prepare(torch.randn(1, 1, 8), **given)
+
+
+def test_a_class_in_place_of_a_name_is_told_how_to_get_one():
+    with pytest.raises(BadInput, match=r"encoding must be a name.*register_encoding"):
+        Positional(torch.nn.Linear, width=8, heads=2, layers=1)

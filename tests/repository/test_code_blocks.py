@@ -308,3 +308,16 @@ def test_a_wrong_command_line_is_found(line: str):
     ((_, *arguments),) = commands_of(line)
     with pytest.raises(Exception, match=r"(?i)missing parameter|no such option"):
         parse(arguments)
+
+
+def test_a_llama_s_weights_leave_those_of_another_encoding_as_drawn():
+    section = (ROOT / "docs" / "decoder.md").read_text("utf-8").partition("## Weights of a Llama")[2]
+    block = section.partition("```python\n")[2].partition("```")[0].partition("\nids = ")[0]
+    block = block.replace('encoding="rope", encoding_options={"base": 10_000.0}', 'encoding="tupe-a"')
+    names = {}
+    exec("import torch\nfrom wordorder.models import build_config, build_model\n" + block, names)
+    weights = names["model"].state_dict()
+    own = [weight for name, weight in weights.items() if ".encoding." in name and weight.dim() > 1]
+    assert len(own) == 3
+    assert all(weight.any() for weight in own)
+    assert not weights["model.decoder.layers.0.attention.qkv.bias"].any()

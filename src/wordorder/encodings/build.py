@@ -164,6 +164,8 @@ def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
         BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or "*" is not
             followed by a number of layers.
     """
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"encoding must be a name, got {name!r}; register_encoding gives your class one")
     pattern: list[tuple[str, ...]] = []
     for text in name.split(","):
         part, star, count = text.partition("*")

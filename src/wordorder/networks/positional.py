@@ -14,7 +14,7 @@ from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.stack import check_left_padding
-from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, valid_tokens
+from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, valid_tokens
 from wordorder.ops.execution import as_autocast_casts, working_dtype
 from wordorder.ops.tokens import check_tensor
 
@@ -195,7 +195,7 @@ class Positional(nn.Module):
         check_tensor("input_ids", input_ids)
         if x is None and given.dim() != 2:
             raise BadInput(f"input_ids must be (batch, tokens), got shape {tuple(given.shape)}")
-        where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
+        where = _standing(positions, given.shape[1])
         if self._may_lack_embed:
             self._may_lack_embed = False
         return self.encoding.embed(given if self.embedding is None else self.embedding(given, where), where)
@@ -233,8 +233,8 @@ class Positional(nn.Module):
             raise BadInput("key_positions says where the keys stand: pass positions too, where the tokens of x stand")
         check_left_padding(self.encoding, positions, key_padding_mask)
         self._warn_without_embed()
-        where = Contiguous(x.shape[1]) if positions is None else as_positions(positions)
-        keys = where if key_positions is None else as_positions(key_positions)
+        where = _standing(positions, x.shape[1])
+        keys = where if key_positions is None else _standing(key_positions, 0)
         valid_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
         mask = Visibility(where, keys, self.causal, valid_BS)
         sizes = AttentionSizes(
@@ -279,3 +279,10 @@ class Positional(nn.Module):
             f" its positions, write x = positional.{call} before prepare(x)",
             stacklevel=3,
         )
+
+
+def _standing(positions: PositionsLike | None, length: int) -> Positions:
+    """Return where tokens stand; a number, which elsewhere is a count of tokens, is refused."""
+    if isinstance(positions, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"positions must be a tensor, got {positions}; for one token pass torch.arange(t, t + 1)")
+    return Contiguous(length) if positions is None else as_positions(positions)
