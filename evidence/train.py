@@ -1,4 +1,4 @@
-"""Run the comparisons that the pages show, one after the other, and put their results on the pages.
+"""Run the comparisons that pages and recipes quote, one after the other, and put their results on the pages.
 
     python evidence/train.py                 # those without committed results
     python evidence/train.py --list          # all, with the date of their results

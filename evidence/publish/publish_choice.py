@@ -6,6 +6,7 @@ The prose of the page stays; what is between its markers is made anew, by the ru
 """
 
 import json
+from collections import Counter
 from typing import Any
 
 from blocks import put
@@ -37,7 +38,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("masked characters, width 128 instead of 64", "decision/masked_letters_128", 1, TUNED),
     ("masked characters, trained longer", "demo-long", 1, "results.md#masked-letters"),
     (
-        "masked characters, longer texts later, one rate for all",
+        "masked characters, longer texts later",
         "compare-mlm",
         16,
         "comparisons.md#masked-letters-equal-parameters",
@@ -45,14 +46,14 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("a decoder, next character", "decision/causal_letters_64", 1, TUNED),
     ("next character, width 128 instead of 64", "decision/causal_letters_128", 1, TUNED),
     (
-        "next character, longer texts later, one rate for all",
+        "next character, longer texts later",
         "compare-clm",
         16,
         "comparisons.md#causal-letters-equal-flops",
     ),
     ("a classifier of questions (TREC)", "decision/questions_64", 1, TUNED),
     (
-        "questions, rates of others, equal parameters",
+        "questions, equal parameters",
         "compare-classification",
         1,
         "comparisons.md#questions-whose-words-are-shuffled",
@@ -108,9 +109,12 @@ def score_of(found: Standing, name: str) -> str:
 
 
 def training_of(results: Results) -> str:
-    """Say for how many steps the models were trained, and how often."""
+    """Say for how many steps the models were trained, how often, and in how many trials their rates were found."""
     of, count = repeats(results)
-    return f"{max(row.steps for row in results.rows if row.steps):,} steps, {count} {of}s"
+    trials = sorted(Counter(trial.arm for trial in results.tuning).values())
+    spread = f"{trials[0]} to {trials[-1]}" if trials and trials[0] < trials[-1] else f"{trials[0] if trials else 'no'}"
+    steps = max(row.steps for row in results.rows if row.steps)
+    return f"{steps:,} steps, {count} {of}s, {spread} trials of rates"
 
 
 def beware(results: Results, found: Standing, times: float) -> str:
@@ -148,7 +152,8 @@ def decision_table() -> str:
         if times != 1:
             unit += f" at {lengths(results)[0][-1]:,.0f} characters"
         rope = "" if differ_in_memory(results) else score_of(found, "rope")
-        scores = [f"{unit} {score_of(found, found.best)}", rope, score_of(found, control_of(results))]
+        first = named_in(results, found)[0]
+        scores = [f"{unit} {score_of(found, first)}", rope, score_of(found, control_of(results))]
         cells = [f"[{situation}]({section})", taken(results, found), *scores]
         lines.append(f"| {' | '.join([*cells, training_of(results), beware(results, found, times)])} |")
     return "\n".join([*lines, "", "No recommendation:", "", *map(without_recommendation, WITHOUT)])

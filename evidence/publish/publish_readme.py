@@ -11,7 +11,7 @@ from html import escape
 
 from blocks import put
 from choice_rules import control_of, differ_in_memory, standing_of
-from publish_choice import results_of, score_of, taken, training_of
+from publish_choice import named_in, results_of, score_of, taken, training_of
 from publish_demo import ROOT, SPEED
 
 from wordorder.comparison.statistics.summary import quality_of
@@ -39,10 +39,11 @@ def findings() -> str:
         name = taken(results, standing).replace(" or ", " and ") if standing.beside else taken(results, standing)
         verb = "are best" if standing.beside else "is best"
         unit = "perplexity" if standing.perplexity else quality_of(results).name
-        best, control = f"{unit} {score_of(standing, standing.best)}", control_of(results)
+        first, control = named_in(results, standing)[0], control_of(results)
+        best = f"{unit} {score_of(standing, first)}"
         if differ_in_memory(results):
             flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
-            times = flops[standing.best] / flops[control]
+            times = flops[first] / flops[control]
             beside = f"{score_of(standing, control)} without a memory, at 1 / {times:.1f} of the FLOPs"
         else:
             beside = ", ".join(f"{score_of(standing, other)} with `{other}`" for other in ("rope", control))

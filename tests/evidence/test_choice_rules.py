@@ -23,6 +23,17 @@ def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001):
     return {**results, "summary": summary, "failed": [], "metric": "perplexity"}
 
 
+def test_none_is_named_that_stands_behind_one_that_is_surely_worse(script):
+    standing = script("choice_rules").Standing(
+        best="first",
+        means={"first": 3.5, "second": 3.6, "steady": 3.64, "noisy": 3.7},
+        significant={"second": False, "steady": True, "noisy": False},
+        above_control=frozenset({"first", "second", "steady", "noisy"}),
+        perplexity=True,
+    )
+    assert standing.beside == ["second"]
+
+
 def test_the_best_model_is_recommended_with_those_near_it_that_are_not_significantly_worse(script):
     scores = {"none": 9.0, "first": 3.9, "second": 4.0, "thirds": 4.05, "fourth": 4.1, "far": 4.6, "worse": 4.3}
     found = script("choice_rules").standing_of(parse_results(comparison(8, scores, spread=0.02)))

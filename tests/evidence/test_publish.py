@@ -2,10 +2,14 @@
 
 import json
 import math
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from wordorder.comparison.results_file import parse_results
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def with_curves(steps: dict[str, list[int]]):
@@ -78,3 +82,21 @@ def test_results_of_a_gpu_stand_on_the_page_once_there_are_some(script, tmp_path
     (tmp_path / "gpu-training.json").write_text(json.dumps(shared | {"dry": True, "arms": {}}))
     with pytest.raises(ValueError, match="dry run"):
         publish.gpu_section(publish.gpu_results(tmp_path))
+
+
+def test_several_charts_are_one_picture(script):
+    charts = script("charts")
+    rows = [("a", "limit", 1.0, 1.0, 1.0), ("b & c", "ours", 1.5, 1.4, 1.6)]
+    alone = [charts.ratios(title, rows) for title in ("first", "second < third")]
+    root = ElementTree.fromstring(charts.stacked(alone))
+    inner = [element for element in root if element.tag.endswith("svg")]
+    assert len(inner) == 2
+    assert root[0].text == "first; second < third"
+    heights = [float(element.get("height")) for element in inner]
+    assert float(inner[1].get("y")) - float(inner[0].get("y")) == heights[0]
+    assert float(root.get("viewBox").split()[3]) == sum(heights)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda path: path.stem)
+def test_every_drawing_is_a_picture_by_itself(path):
+    assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"

@@ -360,10 +360,13 @@ def test_padding_on_the_left_is_not_counted_in_silence(encoding):
         networks[0](ids, key_padding_mask=mask)
 
 
-@pytest.mark.parametrize("given", [{"positions": 1}, {"positions": torch.arange(1), "key_positions": 2}])
-def test_a_number_is_no_position(given):
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("positions", {"positions": 1}), ("key_positions", {"positions": torch.arange(1), "key_positions": 2})],
+)
+def test_a_number_is_no_position(name, given):
     positional = Positional("rope", width=8, heads=2, layers=1)
-    with pytest.raises(BadInput, match=r"positions must be a tensor, got \d; .*torch.arange\(t, t \+ 1\)"):
+    with pytest.raises(BadInput, match=rf"^{name} must be a tensor, such as torch.arange\(first, end\), got \d$"):
         positional.prepare(torch.randn(1, 1, 8), **given)
 
 

@@ -9,6 +9,8 @@ import io
 import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -313,11 +315,22 @@ def test_a_wrong_command_line_is_found(line: str):
 def test_a_llama_s_weights_leave_those_of_another_encoding_as_drawn():
     section = (ROOT / "docs" / "decoder.md").read_text("utf-8").partition("## Weights of a Llama")[2]
     block = section.partition("```python\n")[2].partition("```")[0].partition("\nids = ")[0]
-    block = block.replace('encoding="rope", encoding_options={"base": 10_000.0}', 'encoding="tupe-a"')
+    block = block.replace('encoding="rope", encoding_options={"base": 10_000.0}', 'encoding="tupe-r"')
     names = {}
     exec("import torch\nfrom wordorder.models import build_config, build_model\n" + block, names)
-    weights = names["model"].state_dict()
-    own = [weight for name, weight in weights.items() if ".encoding." in name and weight.dim() > 1]
-    assert len(own) == 3
-    assert all(weight.any() for weight in own)
-    assert not weights["model.decoder.layers.0.attention.qkv.bias"].any()
+    filled, drawn = names["model"].state_dict(), names["build_model"](names["config"], "causal-lm", seed=1).state_dict()
+    own = [name for name in drawn if ".encoding." in name]
+    assert len(own) > 5
+    assert all(filled[name].equal(drawn[name]) for name in own)
+    changed = {name for name in drawn if not filled[name].equal(drawn[name])}
+    assert {name for name in drawn if name not in own and drawn[name].dim() > 1} <= changed
+    assert not any(filled[name].any() for name in drawn if name not in own and name.endswith(".bias"))
+
+
+def test_what_the_reference_says_of_help_is_so():
+    pages = [path.read_text("utf-8") for path in sorted((ROOT / "docs" / "reference").glob("*.md"))]
+    calls = [re.search(r"in Python: `(help\(.*\))`", page)[1] for page in pages]
+    program = "import sys, wordorder\nfor call in sys.argv[1:]:\n    exec(call)\n"
+    done = subprocess.run([sys.executable, "-c", program, *calls], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Help on ") == len(calls) > 10

@@ -195,7 +195,7 @@ class Positional(nn.Module):
         check_tensor("input_ids", input_ids)
         if x is None and given.dim() != 2:
             raise BadInput(f"input_ids must be (batch, tokens), got shape {tuple(given.shape)}")
-        where = _standing(positions, given.shape[1])
+        where = Contiguous(given.shape[1]) if positions is None else _standing("positions", positions)
         if self._may_lack_embed:
             self._may_lack_embed = False
         return self.encoding.embed(given if self.embedding is None else self.embedding(given, where), where)
@@ -233,8 +233,8 @@ class Positional(nn.Module):
             raise BadInput("key_positions says where the keys stand: pass positions too, where the tokens of x stand")
         check_left_padding(self.encoding, positions, key_padding_mask)
         self._warn_without_embed()
-        where = _standing(positions, x.shape[1])
-        keys = where if key_positions is None else _standing(key_positions, 0)
+        where = Contiguous(x.shape[1]) if positions is None else _standing("positions", positions)
+        keys = where if key_positions is None else _standing("key_positions", key_positions)
         valid_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
         mask = Visibility(where, keys, self.causal, valid_BS)
         sizes = AttentionSizes(
@@ -281,8 +281,8 @@ class Positional(nn.Module):
         )
 
 
-def _standing(positions: PositionsLike | None, length: int) -> Positions:
+def _standing(name: str, positions: PositionsLike) -> Positions:
     """Return where tokens stand; a number, which elsewhere is a count of tokens, is refused."""
     if isinstance(positions, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BadInput(f"positions must be a tensor, got {positions}; for one token pass torch.arange(t, t + 1)")
-    return Contiguous(length) if positions is None else as_positions(positions)
+        raise BadInput(f"{name} must be a tensor, such as torch.arange(first, end), got {positions}")
+    return as_positions(positions)
