@@ -5,9 +5,9 @@ same numbers give the same bytes with every version of every library, so a test 
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from html import escape, unescape
+from html import escape
+from typing import NamedTuple
 
 WIDTH, LABELS, RIGHT, ROW, MARGIN = 760, 290, 70, 24, 12
 MARKS = {"limit": ("currentColor", "the limit, 1.00"), "ours": ("#3b8ed0", "wordorder"), "other": ("#dd8530", "others")}
@@ -16,11 +16,19 @@ THEME = (
     "@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#1e2129}}</style>"
 )
 """Colours of text, as `currentColor`, and of the background, for a light and a dark page."""
-STYLE = "max-width:100%;height:auto;font-family:system-ui,sans-serif;font-size:13px"
 LINES = ("#3b8ed0", "#dd8530", "#5aa469", "#b26fc9", "#d0504a", "#8c7a5b", "#7f8c8d")
 
 
-def ratios(title: str, rows: Sequence[tuple[str, str, float, float, float]]) -> str:
+class Chart(NamedTuple):
+    """A drawing of `WIDTH`, which `picture` puts into a file."""
+
+    title: str
+    height: float
+    parts: Sequence[str]
+    """Elements of SVG."""
+
+
+def ratios(title: str, rows: Sequence[tuple[str, str, float, float, float]]) -> Chart:
     """A row for each candidate: its ratio on a logarithmic axis, a bar between the quartiles.
 
     Args:
@@ -46,7 +54,7 @@ def ratios(title: str, rows: Sequence[tuple[str, str, float, float, float]]) -> 
         parts.append(_line(place(low), y, place(high), y, colour=colour, width=7, opacity=0.45))
         parts.append(_mark(kind, place(ratio), y))
         parts.append(_text(WIDTH, y + 4, f"{ratio:.2f}", anchor="end"))
-    return _svg(title, height, parts)
+    return Chart(title, height, parts)
 
 
 def lines(
@@ -57,7 +65,7 @@ def lines(
     up: str,
     logarithmic: bool,
     ticks: Sequence[float] = (),
-) -> str:
+) -> Chart:
     """A line for each series of points (x, y), named at its end; the y axis begins at 0 where it is not logarithmic.
 
     Every x of a point is written below the axis, or `ticks`.
@@ -88,21 +96,21 @@ def lines(
         parts += [f'<circle cx="{across_at(x):.1f}" cy="{up_at(y):.1f}" r="3.5" fill="{colour}"/>' for x, y in line]
         parts.append(_line(right + 8, end, right + 22, end, colour=colour, width=3))
         parts.append(_text(right + 28, end + 4, name))
-    return _svg(title, height, parts)
+    return Chart(title, height, parts)
 
 
-def stacked(charts: Sequence[str]) -> str:
-    """One picture of several charts, one below the other: a file has one element `svg` around everything."""
-    if len(charts) == 1:
-        return charts[0]
-    heights = [float(re.findall(r'viewBox="[-\d]+ [-\d]+ \d+ ([\d.]+)"', chart)[0]) for chart in charts]
+def picture(*charts: Chart) -> str:
+    """Return one SVG of the charts, one below the other."""
     parts, y = list[str](), 0.0
-    for chart, height in zip(charts, heights, strict=True):
-        at = f'y="{y - MARGIN:g}" x="{-MARGIN}" height="{height:g}"'
-        parts.append(chart.replace("<svg ", f"<svg {at} ", 1).replace(f' style="{STYLE}"', "", 1))
-        y += height
-    titles = [unescape(re.findall("<title>(.*?)</title>", chart)[0]) for chart in charts]
-    return _svg("; ".join(titles), y - 2 * MARGIN, parts)
+    for chart in charts:
+        parts += [f'<g transform="translate(0 {y:g})">', *chart.parts, "</g>"]
+        y += chart.height + 2 * MARGIN
+    height = y - 2 * MARGIN
+    box = f'viewBox="{-MARGIN} {-MARGIN} {WIDTH + 2 * MARGIN} {height + 2 * MARGIN:g}" width="{WIDTH + 2 * MARGIN}"'
+    style = "max-width:100%;height:auto;font-family:system-ui,sans-serif;font-size:13px"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img" fill="currentColor" style="{style}">'
+    title = escape("; ".join(chart.title for chart in charts))
+    return "\n".join([head, f"<title>{title}</title>{THEME}", *parts, "</svg>"])
 
 
 def _legend(kinds: Mapping[str, object]) -> list[str]:
@@ -161,9 +169,3 @@ def _line(
 ) -> str:
     at = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
     return f'<line {at} stroke="{colour}" stroke-width="{width:g}" stroke-opacity="{opacity:g}"/>'
-
-
-def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    box = f'viewBox="{-MARGIN} {-MARGIN} {WIDTH + 2 * MARGIN} {height + 2 * MARGIN:g}" width="{WIDTH + 2 * MARGIN}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img" fill="currentColor" style="{STYLE}">'
-    return "\n".join([head, f"<title>{escape(title)}</title>{THEME}", *parts, "</svg>"])

@@ -18,7 +18,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from blocks import put
-from charts import lines
+from charts import lines, picture
 from publish_demo import RESULTS, ROOT
 
 from wordorder.data import prepare
@@ -74,7 +74,7 @@ def chart_of(results: dict[str, Any]) -> str:
         means = [mean(value for run in weights for value in run[start : 2 * start]) for start in starts]
         series[model] = list(zip(starts, means, strict=True))
     title, across = "Attention by distance", "distance to the left, from here to twice as far (letters)"
-    return lines(title, series, across=across, up="mean weight of a letter", logarithmic=True)
+    return picture(lines(title, series, across=across, up="mean weight of a letter", logarithmic=True))
 
 
 def main() -> None:

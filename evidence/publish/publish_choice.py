@@ -101,20 +101,31 @@ def times_of(results: Results) -> dict[str, float]:
     return {name: time for name, time in found.items() if time is not None}
 
 
-def score_of(found: Standing, name: str) -> str:
-    """Write the mean score of a model with its unit; empty where the comparison has no such model."""
-    if name not in found.means:
+def score_of(standing: Standing, name: str) -> str:
+    """Write the mean score of a model; empty where the comparison has no such model."""
+    if name not in standing.means:
         return ""
-    return significant(found.means[name], 3) if found.perplexity else f"{found.means[name]:.1%}"
+    return significant(standing.means[name], 3) if standing.perplexity else f"{standing.means[name]:.1%}"
 
 
 def training_of(results: Results) -> str:
     """Say for how many steps the models were trained, how often, and in how many trials their rates were found."""
     of, count = repeats(results)
-    trials = sorted(Counter(trial.arm for trial in results.tuning).values())
-    spread = f"{trials[0]} to {trials[-1]}" if trials and trials[0] < trials[-1] else f"{trials[0] if trials else 'no'}"
+    by_model = Counter(trial.arm for trial in results.tuning).values()
+    trials = " to ".join(map(str, sorted({min(by_model), max(by_model)}))) if by_model else "no"
     steps = max(row.steps for row in results.rows if row.steps)
-    return f"{steps:,} steps, {count} {of}s, {spread} trials of rates"
+    return f"{steps:,} steps, {count} {of}s, {trials} trials of rates"
+
+
+def unit_of(results: Results, standing: Standing) -> str:
+    """Name what `score_of` writes."""
+    return "perplexity" if standing.perplexity else quality_of(results).name
+
+
+def flops_beside_control(results: Results) -> dict[str, float]:
+    """Return by model its FLOPs per token over those of the control."""
+    flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
+    return {name: number / flops[control_of(results)] for name, number in flops.items()}
 
 
 def beware(results: Results, found: Standing, times: float) -> str:
@@ -133,8 +144,8 @@ def beware(results: Results, found: Standing, times: float) -> str:
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
     said += [f"training time: {', '.join(slow)}"] if slow else []
     if differ_in_memory(results):
-        flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
-        dear = [f"`{memory_of(results, name)}` {flops[name] / flops[control_of(results)]:.1f}×" for name in named]
+        times_control = flops_beside_control(results)
+        dear = [f"`{memory_of(results, name)}` {times_control[name]:.1f}×" for name in named]
         said.append(f"FLOPs beside `{control_of(results)}`: {', '.join(dear)}")
     return "; ".join(said)
 
@@ -148,7 +159,7 @@ def decision_table() -> str:
         found = standing_of(results, times)
         assert found is not None, f"{file}: fewer than three seeds"
         assert beats_control(results, found), f"{file}: no model beats {control_of(results)}; it goes to WITHOUT"
-        unit = "perplexity" if found.perplexity else quality_of(results).name
+        unit = unit_of(results, found)
         if times != 1:
             unit += f" at {lengths(results)[0][-1]:,.0f} characters"
         rope = "" if differ_in_memory(results) else score_of(found, "rope")
@@ -162,8 +173,7 @@ def decision_table() -> str:
 def named_in(results: Results, found: Standing) -> list[str]:
     """List the models to recommend, best first; memories by their FLOPs, which differ most."""
     names = [found.best, *found.beside]
-    flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
-    return sorted(names, key=flops.__getitem__) if differ_in_memory(results) else names
+    return sorted(names, key=flops_beside_control(results).__getitem__) if differ_in_memory(results) else names
 
 
 def memory_of(results: Results, name: str) -> str:

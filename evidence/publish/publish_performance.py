@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from blocks import put
-from charts import lines, ratios, stacked
+from charts import Chart, lines, picture, ratios
 from publish_demo import ROOT, SPEED
 from speed_tables import speed_table
 
@@ -133,38 +133,42 @@ def figures() -> dict[str, str]:
     charts = [
         ratio_chart(f"A training step of {article}", networks[kind]) for article, kind in NETWORKS if kind in networks
     ]
-    made = {"performance_encodings.svg": stacked(charts)}
+    made = {"performance_encodings.svg": picture(*charts)}
     for name in ("attention", "wall", "complex-embedding", "complex-layers", "memory", "memory-step", "transformers"):
         sections = {s: rows for s, rows in results_of(name)["sections"].items() if "ratio" in next(iter(rows.values()))}
         charts = [ratio_chart(f"{section[0].upper()}{section[1:]}", rows) for section, rows in sections.items()]
-        made[f"performance_{name}.svg"] = stacked(charts)
+        made[f"performance_{name}.svg"] = picture(*charts)
     curve = next(rows for section, rows in results_of("attention")["sections"].items() if "TUPE-R" in section)
     points = [(int(tokens), row["bytes"] / 2**20) for tokens, row in curve.items()]
-    made["performance_length.svg"] = lines(
-        "Memory of a training step with TUPE-R",
-        {
-            "measured": points,
-            "if it grew with the square": [(n, points[0][1] * (n / points[0][0]) ** 2) for n, _ in points],
-        },
-        across="tokens",
-        up="extra memory (MiB)",
-        logarithmic=True,
+    made["performance_length.svg"] = picture(
+        lines(
+            "Memory of a training step with TUPE-R",
+            {
+                "measured": points,
+                "if it grew with the square": [(n, points[0][1] * (n / points[0][0]) ** 2) for n, _ in points],
+            },
+            across="tokens",
+            up="extra memory (MiB)",
+            logarithmic=True,
+        )
     )
     series = {
         f"{row['memory']} ({row['tokens']:,})": list(enumerate(row["milliseconds_per_token"], start=1))
         for row in results_of("streaming")["streaming"]
     }
-    made["performance_streaming.svg"] = lines(
-        "Writing token by token, by memory (tokens)",
-        series,
-        across="tenth of the stream",
-        up="ms per token",
-        logarithmic=False,
+    made["performance_streaming.svg"] = picture(
+        lines(
+            "Writing token by token, by memory (tokens)",
+            series,
+            across="tenth of the stream",
+            up="ms per token",
+            logarithmic=False,
+        )
     )
     return made
 
 
-def ratio_chart(title: str, rows: dict[str, Any]) -> str:
+def ratio_chart(title: str, rows: dict[str, Any]) -> Chart:
     """Return the chart of one section."""
     return ratios(
         title, [(name, kind_of(name, row), row["ratio"], *row["ratio_quartiles"]) for name, row in rows.items()]

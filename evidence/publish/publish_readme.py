@@ -11,10 +11,8 @@ from html import escape
 
 from blocks import put
 from choice_rules import control_of, differ_in_memory, standing_of
-from publish_choice import named_in, results_of, score_of, taken, training_of
+from publish_choice import flops_beside_control, named_in, results_of, score_of, taken, training_of, unit_of
 from publish_demo import ROOT, SPEED
-
-from wordorder.comparison.statistics.summary import quality_of
 
 README = ROOT / "README.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -38,12 +36,10 @@ def findings() -> str:
         assert standing is not None
         name = taken(results, standing).replace(" or ", " and ") if standing.beside else taken(results, standing)
         verb = "are best" if standing.beside else "is best"
-        unit = "perplexity" if standing.perplexity else quality_of(results).name
         first, control = named_in(results, standing)[0], control_of(results)
-        best = f"{unit} {score_of(standing, first)}"
+        best = f"{unit_of(results, standing)} {score_of(standing, first)}"
         if differ_in_memory(results):
-            flops = {arm.name: float(arm.flops_per_token) for arm in results.arms}
-            times = flops[first] / flops[control]
+            times = flops_beside_control(results)[first]
             beside = f"{score_of(standing, control)} without a memory, at 1 / {times:.1f} of the FLOPs"
         else:
             beside = ", ".join(f"{score_of(standing, other)} with `{other}`" for other in ("rope", control))

@@ -87,14 +87,16 @@ def test_results_of_a_gpu_stand_on_the_page_once_there_are_some(script, tmp_path
 def test_several_charts_are_one_picture(script):
     charts = script("charts")
     rows = [("a", "limit", 1.0, 1.0, 1.0), ("b & c", "ours", 1.5, 1.4, 1.6)]
-    alone = [charts.ratios(title, rows) for title in ("first", "second < third")]
-    root = ElementTree.fromstring(charts.stacked(alone))
-    inner = [element for element in root if element.tag.endswith("svg")]
-    assert len(inner) == 2
+    drawn = [charts.ratios(title, rows) for title in ("first", "second < third")]
+    root = ElementTree.fromstring(charts.picture(*drawn))
+    groups = [element for element in root if element.tag.endswith("}g")]
     assert root[0].text == "first; second < third"
-    heights = [float(element.get("height")) for element in inner]
-    assert float(inner[1].get("y")) - float(inner[0].get("y")) == heights[0]
-    assert float(root.get("viewBox").split()[3]) == sum(heights)
+    assert [group.get("transform") for group in groups] == [
+        "translate(0 0)",
+        f"translate(0 {drawn[0].height + 2 * charts.MARGIN:g})",
+    ]
+    assert [len(group) for group in groups] == [len(chart.parts) for chart in drawn]
+    assert float(root.get("viewBox").split()[3]) == sum(chart.height + 2 * charts.MARGIN for chart in drawn)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda path: path.stem)

@@ -355,7 +355,7 @@ def check_left_padding(encoding: Composition, positions: object, key_padding_mas
         if bool(hidden):
             raise BadInput(message)
     elif torch.compiler.is_compiling():
-        torch._assert_async(~hidden, message)  # pyright: ignore
+        torch._assert_async(~hidden, message)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 
 def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:

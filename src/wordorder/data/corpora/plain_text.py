@@ -135,8 +135,8 @@ def keep_translations_together(documents: Sequence[Document]) -> list[Document]:
     first: dict[tuple[int, str], int] = {}
     for number, document in enumerate(documents):
         for side, text in enumerate((same_text(document.text), same_text(document.pair or ""))):
-            here, there = root(number), root(first.setdefault((side, text), number))
-            parent[max(here, there)] = min(here, there)
+            roots = root(number), root(first.setdefault((side, text), number))
+            parent[max(roots)] = min(roots)
     return [
         replace(document, group=same_text(documents[root(number)].text)) for number, document in enumerate(documents)
     ]
@@ -159,9 +159,9 @@ def read_scan(path: Path) -> list[tuple[str, str]]:
     """
     pairs: list[tuple[str, str]] = []
     for number, line in enumerate(decode(path).split("\n"), start=1):
-        found = _SCAN_LINE.fullmatch(line.strip())
-        if found is not None:
-            pairs.append((found[1], found[2]))
+        match = _SCAN_LINE.fullmatch(line.strip())
+        if match is not None:
+            pairs.append((match[1], match[2]))
         elif line.strip():
             raise BadInput(f"{path} line {number} is not of the form 'IN: command OUT: actions': {line[:60]!r}")
     return pairs
