@@ -38,7 +38,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("masked characters, width 128 instead of 64", "decision/masked_letters_128", 1, TUNED),
     ("masked characters, trained longer", "demo-long", 1, "results.md#masked-letters"),
     (
-        "masked characters, longer texts later",
+        "masked characters, tested on longer texts",
         "compare-mlm",
         16,
         "comparisons.md#masked-letters-equal-parameters",
@@ -46,7 +46,7 @@ SITUATIONS: tuple[tuple[str, str, float, str], ...] = (
     ("a decoder, next character", "decision/causal_letters_64", 1, TUNED),
     ("next character, width 128 instead of 64", "decision/causal_letters_128", 1, TUNED),
     (
-        "next character, longer texts later",
+        "next character, tested on longer texts",
         "compare-clm",
         16,
         "comparisons.md#causal-letters-equal-flops",
@@ -140,9 +140,9 @@ def beware(results: Results, found: Standing, times: float) -> str:
         said += [f"perplexity at {xs[-1] / xs[0]:.0f}× the length: {', '.join(grows)}"] if grows else []
     rates = {arm.name: arm.encoding_learning_rate or 1 for arm in results.arms}
     own = [f"`{name}` {rates[name]:g}×" for name in named if rates[name] != 1]
-    said += [f"tuned, `encoding_learning_rate`: {', '.join(own)}"] if own else []
+    said += [f"`encoding_learning_rate` used: {', '.join(own)}"] if own else []
     slow = [f"`{name}` +{t - 1:.0%}" for name, t in times_of(results).items() if name in named and t > 1 + SLOWER]
-    said += [f"training time: {', '.join(slow)}"] if slow else []
+    said += [f"training time on a CPU: {', '.join(slow)}"] if slow else []
     if differ_in_memory(results):
         times_control = flops_beside_control(results)
         dear = [f"`{memory_of(results, name)}` {times_control[name]:.1f}×" for name in named]

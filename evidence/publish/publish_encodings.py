@@ -280,7 +280,7 @@ def kinds() -> str:
         "[`segment-recurrence`](docs/memory.md#segment-recurrence) (Dai et al. 2019);"
         " [`look-ahead`](docs/memory.md#look-ahead-memory), LaMemo (Ji et al. 2022) ★"
     )
-    last = "★ The paper before it: in no other maintained library that we know of."
+    last = "★ We know of no other maintained library with this paper's method."
     return "\n".join([*lines, f"| memory of earlier segments | {memories} |", "", last])
 
 
@@ -308,7 +308,8 @@ def costs(prefix: str) -> str:
     s = measured["settings"]
     return "\n".join(lines) + (
         f"\n\nTime: median and quartiles of the ratio to no positions; {s['layers']} layers of width {s['width']}, "
-        f"{s['batch']} x {s['length']} tokens, one CPU thread ([how]({prefix}performance.md)). Empty: not measured."
+        f"{s['batch']} x {s['length']} tokens, one CPU thread ([how]({prefix}performance.md));"
+        f" [GPUs]({prefix}backends.md) differ. Empty: not measured."
     )
 
 

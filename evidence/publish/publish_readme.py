@@ -39,8 +39,8 @@ def findings() -> str:
         first, control = named_in(results, standing)[0], control_of(results)
         best = f"{unit_of(results, standing)} {score_of(standing, first)}"
         if differ_in_memory(results):
-            times = flops_beside_control(results)[first]
-            beside = f"{score_of(standing, control)} without a memory, at 1 / {times:.1f} of the FLOPs"
+            best += f" at {flops_beside_control(results)[first]:.1f} times the FLOPs"
+            beside = f"{score_of(standing, control)} without a memory"
         else:
             beside = ", ".join(f"{score_of(standing, other)} with `{other}`" for other in ("rope", control))
         lines.append(f"- {question}, {name} {verb}: {best}, {beside} ({training_of(results)}).")
