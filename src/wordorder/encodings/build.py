@@ -4,6 +4,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_type_hints
 
 from wordorder.encodings.catalog import CATALOG
@@ -22,8 +23,21 @@ from wordorder.hints import option_faults
 _MOST_IN_A_ROW = 999
 """The largest number after "*", so that a typing error does not fill the memory with names."""
 
+_LONGEST_WINDOW = 10**9 - 1
+"""The largest number after "@", in tokens."""
+
 Use = Literal["encoder", "decoder", "cross-attention"]
 WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """What a pattern says of one layer."""
+
+    names: tuple[str, ...]
+    """Names of the encodings that act together."""
+    window: int | None = None
+    """Tokens that a query sees on a visible side, itself included; None = all."""
 
 
 def build_encoding(
@@ -33,12 +47,14 @@ def build_encoding(
     heads: int,
     layers: int,
     max_positions: int,
+    head_dim: int | None = None,
     use: Use = "encoder",
     options: Mapping[str, object] | None = None,
     vocabulary: int | None = None,
     padding_idx: int | None = None,
     complex_valued: bool = False,
     with_memory: WithMemory = "none",
+    layer_inputs: bool = False,
 ) -> Composition:
     """Build the encodings that ``name`` lists, sized for a network.
 
@@ -49,6 +65,7 @@ def build_encoding(
         heads: attention heads, H.
         layers: layers of the network; at least as many as the pattern.
         max_positions: longest text in tokens; limits learned tables only.
+        head_dim: channels per head, D; None = width / heads.
         use: the kind of network; sets the default of ``bidirectional`` (False in decoders).
         options: further arguments of the encodings; flat for one, ``{"name": {...}}`` for several.
         vocabulary: number of token ids, for encodings that replace the token embeddings.
@@ -58,6 +75,7 @@ def build_encoding(
         with_memory: the network's memory. With "look-ahead" queries attend to keys to their right in decoders too,
             so that ``bidirectional`` defaults to True; with any memory ``cls="position-0"`` is refused, because
             position 0 of the window is the oldest slot and no longer [CLS].
+        layer_inputs: whether the network hands each layer's input to encodings that read it (fox).
 
     Raises:
         BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
@@ -68,8 +86,9 @@ def build_encoding(
     check_choice("use", use, Use)
     check_choice("with_memory", with_memory, WithMemory)
     check_positive(width=width, heads=heads, layers=layers, max_positions=max_positions)
-    if width % heads:
+    if head_dim is None and width % heads:
         raise BadInput(f"width must be a multiple of heads, got {width} and {heads}")
+    head_dim = head_dim or width // heads
     pattern = pattern_of(name)
     if len(pattern) > layers:
         raise BadInput(
@@ -79,11 +98,12 @@ def build_encoding(
     by_layer = [pattern[layer % len(pattern)] for layer in range(layers)]
     chosen = split_options(name, options)
     for part, own in chosen.items():
-        _check_part(part, own, use=use, vocabulary=vocabulary, with_memory=with_memory)
+        if not (layer_inputs and CATALOG[part].reads_layer_input):
+            _check_part(part, own, use=use, vocabulary=vocabulary, with_memory=with_memory)
     sizes = {
         "width": width,
         "heads": heads,
-        "head_dim": width // heads,
+        "head_dim": head_dim,
         "max_positions": max_positions,
         "vocabulary": vocabulary,
         "padding_idx": padding_idx,
@@ -94,12 +114,14 @@ def build_encoding(
     for part, own in chosen.items():
         takes = inspect.signature(CATALOG[part]).parameters
         told = {**sizes, "layers": sum(part in names for names in by_layer)}
+        if not (CATALOG[part].reads_layer_input or issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding)):
+            told["width"] = heads * head_dim  # that of queries, which some models have wider or narrower than x
         arguments = {key: value for key, value in told.items() if key in takes}
         parts[keys[part]] = CATALOG[part](**{**arguments, **own})
     if len({frozenset(names) for names in by_layer}) == 1:
-        return Composition(parts, head_dim=width // heads)
+        return Composition(parts, head_dim=head_dim)
     _check_embeddings(name, by_layer)
-    return Hybrid(parts, [[keys[part] for part in names] for names in by_layer], head_dim=width // heads)
+    return Hybrid(parts, [[keys[part] for part in names] for names in by_layer], head_dim=head_dim)
 
 
 def _check_part(
@@ -161,19 +183,46 @@ def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
     "a*3,b" is short for "a,a,a,b".
 
     Raises:
-        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or "*" is not
-            followed by a number of layers.
+        BadInput: what `layer_kinds` raises; or a layer has a window, which networks of this package do not have.
+    """
+    kinds = layer_kinds(name)
+    if any(kind.window for kind in kinds):
+        raise BadInput(
+            f"encoding {name!r}: windows of single layers ('@') are for models of transformers,"
+            " wordorder.models.swap_encoding; leave '@' and its number out"
+        )
+    return tuple(kind.names for kind in kinds)
+
+
+def layer_kinds(name: str, *, reserved: Collection[str] = ()) -> tuple[LayerKind, ...]:
+    """Read a pattern: ``layer ("," layer)*``, where a layer is ``part ("+" part)* ["@" window] ["*" count]``.
+
+    "rope@512*5,none" are five layers whose queries see 512 tokens, themselves included, then one that sees all.
+
+    Args:
+        reserved: names that stand beside those of the catalogue.
+
+    Raises:
+        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or "@" or "*"
+            is not followed by a number, or stands elsewhere than at the end of a layer.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BadInput(f"encoding must be a name, got {name!r}; register_encoding gives your class one")
-    pattern: list[tuple[str, ...]] = []
+    kinds: list[LayerKind] = []
     for text in name.split(","):
-        part, star, count = text.partition("*")
+        rest, star, count = text.partition("*")
         if star and not (count.strip().isdecimal() and 0 < int(count.strip()[:4]) <= _MOST_IN_A_ROW):
             most = f"1 .. {_MOST_IN_A_ROW}"
             raise BadInput(f"encoding {name!r}: after '*' comes how many layers in a row, {most}, got {count!r}")
-        pattern += [_names_of_layer(part, name)] * (int(count) if star else 1)
-    return tuple(pattern)
+        parts, at, size = (piece.strip() for piece in rest.partition("@"))
+        if at and not (size.isdecimal() and 0 < int(size[:10]) <= _LONGEST_WINDOW):
+            raise BadInput(
+                f"encoding {name!r}: after '@' comes the window of a layer in tokens, at the layer's end"
+                f" ('rope+t5@512*3'), got {size!r}"
+            )
+        kind = LayerKind(_names_of_layer(parts, name, reserved), int(size) if at else None)
+        kinds += [kind] * (int(count) if star else 1)
+    return tuple(kinds)
 
 
 def canonical_name(name: str) -> str:
@@ -181,7 +230,7 @@ def canonical_name(name: str) -> str:
 
     Parts that are unknown stay as they are; `pattern_of` refuses them.
     """
-    return re.sub(r"[^+,*\s]+", lambda part: known_spelling(part[0]), name)
+    return re.sub(r"[^+,*@\s]+", lambda part: known_spelling(part[0]), name)
 
 
 def known_spelling(part: str) -> str:
@@ -197,10 +246,10 @@ def names_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for names in pattern_of(name) for part in names))
 
 
-def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
+def _names_of_layer(text: str, whole: str, reserved: Collection[str]) -> tuple[str, ...]:
     names = tuple(known_spelling(part.strip()) for part in text.split("+"))
     for part in names:
-        if part not in CATALOG:
+        if part not in CATALOG and part not in reserved:
             close = difflib.get_close_matches(part.lower(), CATALOG, n=5, cutoff=0.5)
             hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
             raise BadInput(

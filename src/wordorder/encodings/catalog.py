@@ -9,6 +9,7 @@ from wordorder.encodings.complex_vanilla import ComplexVanilla as ComplexVanilla
 from wordorder.encodings.cope import CoPE as CoPE
 from wordorder.encodings.deberta import DeBERTa as DeBERTa
 from wordorder.encodings.fire import FIRE as FIRE
+from wordorder.encodings.fox import Fox as Fox
 from wordorder.encodings.kerple import KERPLELog as KERPLELog
 from wordorder.encodings.kerple import KERPLEPower as KERPLEPower
 from wordorder.encodings.learned import Learned as Learned
@@ -50,6 +51,7 @@ CATALOG: dict[str, type[Encoding]] = {
     "tupe-a": TUPE,
     "tupe-r": TUPERelative,
     "untied-sum": UntiedSum,
+    "fox": Fox,
     "complex-order": ComplexOrder,
     "complex-vanilla": ComplexVanilla,
 }

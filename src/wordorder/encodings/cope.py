@@ -65,6 +65,9 @@ class CoPE(OnScoresByContent):
         self.max_position = max_position
         self.tables = nn.ModuleList(nn.Embedding(max_position + 1, head_dim) for _ in range(layers))
 
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        return tuple(self.parameters())
+
     def prepare(
         self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "CoPEScores":

@@ -114,6 +114,9 @@ class DeBERTa(OnScoresByContent):
         terms = 1 + sum(maps is not None for maps in (self.key_projections, self.query_projections))
         return (terms * head_dim) ** -0.5
 
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        return (self.table.weight,)
+
     def cost_parts(self) -> dict[str, int]:
         maps = {"W_kr": self.key_projections, "W_qr": self.query_projections}
         sizes = {name: sum(p.numel() for p in of.parameters()) for name, of in maps.items() if of is not None}

@@ -36,6 +36,9 @@ class Learned(OnEmbeddings):
         self.width, self.max_positions = width, max_positions
         self.table = nn.Embedding(max_positions, width)
 
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        return (self.table.weight,)
+
     def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Add the position's vector to the embeddings."""
         row_BT = table_rows(as_positions(positions), self.max_positions, x_BTC.device)

@@ -63,8 +63,8 @@ class Encoding(nn.Module):
     with a type and a default, which `encoding_options` sets. Of two the network decides the default: ``bidirectional``,
     whether queries see keys on both sides, and ``as_real``, whether channels are complex.
 
-    What an encoding may define beyond its term, each with a default that suits most: `content_scale`, `cost_parts`;
-    where it acts on scores `OnScores.zero_init_parameters`, `OnScores.maps` and `OnScores.first_position_apart`; and a
+    What an encoding may define beyond its term, each with a default that suits most: `content_scale`, `cost_parts`,
+    `zero_init_parameters`; where it acts on scores `OnScores.maps` and `OnScores.first_position_apart`; and a
     method ``draw_parameters(std, generator_for)``, which draws its parameters from the network's seed (see
     `wordorder.networks.initialise`). Without it a class of one's own starts with what its constructor sets; one that
     derives from an encoding of this package is drawn like that one.
@@ -82,10 +82,21 @@ class Encoding(nn.Module):
     position_dependent: ClassVar[bool] = False
     """True if the scores depend on the positions themselves, not on distances alone, and there is no learned table."""
 
+    reads_layer_input: ClassVar[bool] = False
+    """True if its term depends on the input of each layer, which `wordorder.models.swap_encoding` hands over."""
+
     def content_scale(self, head_dim: int) -> float | None:
         """Return the factor on q.k that the encoding needs; None for 1/sqrt(head_dim)."""
         del head_dim
         return None
+
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        """Return parameters that make the term 0 when they are 0, and that can be learned from there.
+
+        A trained network can be given the encoding without a change of its output: with these at 0 and all others as
+        drawn. Empty = there are none.
+        """
+        return ()
 
     def cost_parts(self) -> dict[str, int]:
         """Return the number of parameters of each part, by the paper's name of the part."""
@@ -191,14 +202,6 @@ class OnScores(Encoding, ABC):
     """An encoding that adds a content-independent bias to the scores, shared by all layers."""
 
     place = "scores"
-
-    def zero_init_parameters(self) -> tuple[Tensor, ...]:
-        """Return parameters that make the bias 0 when they are 0, and that can be learned from there.
-
-        A trained network can be given the bias without a change of its output: with these at 0 and all others as drawn.
-        Empty = there are none.
-        """
-        return ()
 
     @property
     def first_position_apart(self) -> bool:

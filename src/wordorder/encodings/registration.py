@@ -42,7 +42,7 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
     cell of a notebook can be run again.
 
     Args:
-        name: letters, digits, "-" and "_"; "+", "," and "*" join names.
+        name: letters, digits, "-" and "_"; "+", ",", "@" and "*" are signs of patterns.
         encoding: not abstract, and every argument of its constructor that is not a size of the network has a default.
 
     Raises:

@@ -40,6 +40,9 @@ class Shaw(OnScoresByContent):
         self.max_distance = max_distance
         self.tables = nn.ModuleList(nn.Embedding(2 * max_distance + 1, head_dim) for _ in range(layers))
 
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        return tuple(self.parameters())
+
     def prepare(
         self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "ShawScores":

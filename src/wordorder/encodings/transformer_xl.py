@@ -110,6 +110,9 @@ class TransformerXL(OnScoresByContent):
         if self.sides == "two-vectors":
             self.content_bias_right = nn.Parameter(torch.zeros(shape))
 
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        return tuple(self.parameters())
+
     def cost_parts(self) -> dict[str, int]:
         maps = sum(parameter.numel() for parameter in self.projections.parameters())
         return {"W_r": maps, "u, v": sum(parameter.numel() for parameter in self.parameters()) - maps}

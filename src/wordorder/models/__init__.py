@@ -7,8 +7,6 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
-from wordorder.models.attention_interface import linear_t5_bias as linear_t5_bias
-from wordorder.models.attention_interface import register_attention
 from wordorder.models.caches import SegmentCache as SegmentCache
 from wordorder.models.config.configuration import WordOrderConfig as WordOrderConfig
 from wordorder.models.config.configuration import WordOrderDecoderConfig as WordOrderDecoderConfig
@@ -35,8 +33,6 @@ from wordorder.models.factory import filled_fields as filled_fields
 from wordorder.models.factory import lora_targets as lora_targets
 from wordorder.models.factory import model_class as model_class
 from wordorder.models.factory import register_models
-from wordorder.models.grafts import graft as graft
-from wordorder.models.grafts import register_grafts
 from wordorder.models.seq2seq import (
     WordOrderSeq2SeqForConditionalGeneration as WordOrderSeq2SeqForConditionalGeneration,
 )
@@ -48,7 +44,12 @@ from wordorder.models.streaming import check_room as check_room
 from wordorder.models.streaming import longest_text as longest_text
 from wordorder.models.streaming import stream_tokens as stream_tokens
 from wordorder.models.streaming import takes_any_length as takes_any_length
+from wordorder.models.swap import FAMILIES as FAMILIES
+from wordorder.models.swap import load_swapped as load_swapped
+from wordorder.models.swap import register as register_swapped
+from wordorder.models.swap import save_swapped as save_swapped
+from wordorder.models.swap import swap_encoding as swap_encoding
+from wordorder.models.swap import unswap as unswap
 
 register_models()
-register_grafts()
-register_attention()
+register_swapped()

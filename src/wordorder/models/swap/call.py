@@ -1,0 +1,279 @@
+"""One forward pass of a swapped model: what its layers add to their scores, and the attention function that adds it."""
+
+# transformers' modules are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, attention_weights, plan_attention
+from wordorder.encodings import Fox, PositionTerms, PositionTermsByLayer
+from wordorder.encodings.places import Move
+from wordorder.errors import BadInput
+from wordorder.ops import Bias, Contiguous, DenseBias, Visibility
+
+NAME = "wordorder"
+"""Name of the attention function in transformers."""
+
+REFUSED = ("s_aux", "sinks", "cache")
+"""Arguments of an attention function that are not computed here: attention sinks, paged caches."""
+
+Columns = tuple[int, int]
+"""Number of keys, and the column of the first one: columns count a row's tokens from 0, padding included."""
+
+
+@dataclass(frozen=True)
+class ModelRotation(Move):
+    """The model's own rotation of queries or keys: cosines and sines (B or 1, 1, T, R), R at most D."""
+
+    cos_B1TR: Tensor
+    sin_B1TR: Tensor
+
+    def apply(self, x_BHTD: Tensor) -> Tensor:
+        """Rotate the first R channels, pairs (x[m], x[m + R/2])."""
+        rotated, rest = x_BHTD.split((self.cos_B1TR.shape[-1], x_BHTD.shape[-1] - self.cos_B1TR.shape[-1]), dim=-1)
+        a, b = rotated.chunk(2, dim=-1)
+        rotated = rotated * self.cos_B1TR + torch.cat((-b, a), dim=-1) * self.sin_B1TR
+        return torch.cat((rotated, rest), dim=-1).type_as(x_BHTD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerOrder:
+    """What is known of a layer from the day of the swap on."""
+
+    keeps: bool
+    """The model's own positions act in it."""
+    factor: float
+    """On the model's own scale of q.k: TUPE's 1/sqrt(2); 1 beside the model's positions."""
+    window: int | None
+    """Tokens that a query sees on a visible side, itself included; None = all that the model lets it see."""
+
+
+@dataclass
+class Call:
+    """What one forward pass of the body works out before its layers run, and every layer reads."""
+
+    layers: tuple[LayerOrder, ...]
+    attentions: tuple[nn.Module, ...]
+    """The self-attention of each layer."""
+    columns: tuple[Columns, ...]
+    """Of the keys of each layer."""
+    past: int | Tensor
+    """Column of the first query."""
+    terms: dict[Columns, PositionTerms | PositionTermsByLayer]
+    rotations: dict[int, tuple[ModelRotation, ModelRotation]]
+    """Of queries and keys, in the layers that receive them before the model's own rotation."""
+    causal: bool
+    scaled_queries: bool
+    """Queries come times the model's scale."""
+    cache: Any = None
+    """Of the self-attention of all layers; the gates of layer n are its layer n + number of layers."""
+    checkpointed: bool = False
+    """Layers are computed again for their gradients, so that nothing that they make may be kept for the next one."""
+    fox: Fox | None = None
+    gates: dict[int, Tensor] = field(default_factory=dict)
+    """By layer the logarithms of FoX's gates of all keys, (B, H or 2 H, S)."""
+    plans: list[tuple[tuple[Any, ...], Tensor | None, Plan | HybridPlan]] = field(default_factory=list)
+    """For layers with the same terms, columns, window and mask."""
+
+    def add_gates(self, layer: int, number: int, x_BTC: Tensor) -> None:
+        """Compute the gates of a layer from its input; ``number`` counts the layers that have some."""
+        assert self.fox is not None
+        log_BHT = self.fox.log_gates(x_BTC, number)
+        if self.cache is not None:
+            nothing = log_BHT.new_empty(*log_BHT.shape, 0)
+            log_BHT = self.cache.update(log_BHT[..., None], nothing, layer + len(self.layers))[0][..., 0]
+        self.gates[layer] = log_BHT
+
+    def attend(
+        self,
+        module: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        *,
+        scale: float,
+        dropout: float,
+        softcap: float | None,
+        position_bias: Tensor | None,
+        weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the output of a layer, (B, T, H, E), and its weights (B, H, T, S) where they are asked for."""
+        layer = module.layer_idx
+        keys = self.columns[layer][0]
+        if keys != k.shape[2]:
+            raise BadInput(f"layer {layer} has {k.shape[2]} keys, and its cache had announced {keys}")
+        if self.scaled_queries:
+            q, scale = q / module.scaling, module.scaling
+        scale = scale * self.layers[layer].factor
+        if softcap is not None:
+            order = replace(self._terms_of(layer, q, k, position_bias), scale=scale)
+            return _soft_capped(order, q, k, v, self._visible(layer, mask, q), softcap, dropout), None
+
+        plan = self._plan(layer, q, k, v, mask, position_bias, dropout=dropout, weights=weights)
+        plan = replace(plan, order=replace(plan.order, scale=scale))
+        if not weights:
+            return attend(q, k, v, plan, dropout=dropout)[0].transpose(1, 2).contiguous(), None
+        dropped = F.dropout(attention_weights(q, k, plan), dropout)
+        output = dropped @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+        return output.transpose(1, 2).contiguous(), dropped
+
+    def _plan(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        position_bias: Tensor | None,
+        *,
+        dropout: float,
+        weights: bool,
+    ) -> Plan:
+        """Return the plan of a layer: one for all layers with the same terms, columns, window and mask."""
+        sizes = AttentionSizes.of(q, k, v)
+        # A bias of T5's own, FoX's gates and the model's own rotation are of this layer alone.
+        alone = (
+            layer in self.gates or layer in self.rotations or (position_bias is not None and self.layers[layer].keeps)
+        )
+        key = (self.columns[layer], self.layers[layer].window, dropout > 0, weights)
+        if not alone and not self.checkpointed:
+            for its_key, its_mask, plan in self.plans:
+                if its_key == key and its_mask is mask:
+                    return plan.layer(layer)
+        order = self._terms_of(layer, q, k, position_bias) if alone else self.terms[self.columns[layer]]
+        readers = 1 if alone else len(self.layers)
+        visible = self._visible(layer, mask, q)
+        plan = plan_attention(order, visible, sizes, layers=readers, dropout=dropout, return_weights=weights)
+        if alone:
+            assert isinstance(plan, Plan)
+            return plan
+        self.plans.append((key, mask, plan))
+        return plan.layer(layer)
+
+    def _terms_of(self, layer: int, q: Tensor, k: Tensor, position_bias: Tensor | None) -> PositionTerms:
+        """Return all terms of one layer."""
+        order = self.terms[self.columns[layer]].layer(layer)
+        if position_bias is not None and self.layers[layer].keeps:
+            matrix = position_bias.expand(-1, -1, q.shape[2], k.shape[2]).contiguous()
+            order = _with_bias(order, DenseBias(matrix, may_hide=False))
+        if layer in self.gates:
+            assert self.fox is not None
+            column_T = torch.arange(q.shape[2], device=q.device) + (self.past - self.columns[layer][1])
+            order = _with_bias(order, self.fox.bias(self.gates[layer], column_T))
+        if layer in self.rotations:
+            of_queries, of_keys = self.rotations[layer]
+            order = replace(
+                order,
+                query_rotations=(of_queries, *order.query_rotations),
+                key_rotations=(of_keys, *order.key_rotations),
+            )
+        return order
+
+    def _visible(self, layer: int, mask: Tensor | None, q: Tensor) -> Visibility | Tensor | None:
+        """Return who sees whom: the model's mask, and the window of the layer.
+
+        transformers leaves a mask out where it is the lower triangle, or where a single query sees everything.
+        """
+        window, tokens, (keys, start) = self.layers[layer].window, q.shape[2], self.columns[layer]
+        if window is None:
+            if mask is not None or not self.causal or tokens == 1:
+                return mask
+            return Visibility(Contiguous(tokens), Contiguous(keys), causal=True)
+        past = self.past.reshape(1) if isinstance(self.past, Tensor) else self.past
+        query, key = Contiguous(tokens, past), Contiguous(keys, start)
+        if mask is None and self.causal:
+            return Visibility(query, key, causal=True, within=window)
+        distance_BTS = query.index_BT(q.device)[:, :, None] - key.index_BT(q.device)[:, None]
+        near_B1TS = (distance_BTS.abs() < window)[:, None]
+        return near_B1TS if mask is None else mask & near_B1TS
+
+
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    position_bias: Tensor | None = None,
+    wordorder: Call | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute the attention of a swapped model: its scores with the terms of `Call`, under the model's own mask.
+
+    Cross-attention, which has no term, is computed as for "sdpa".
+
+    Raises:
+        BadInput: the layer was handed no `Call`, or something that is not computed here (`REFUSED`).
+    """
+    if wordorder is None:
+        raise BadInput(
+            f"{type(module).__name__} has attn_implementation {NAME!r} and was handed no terms of an encoding: swap the"
+            " model's encoding (wordorder.models.swap_encoding), and call the model, not one of its layers"
+        )
+    refused = [name for name in REFUSED if kwargs.get(name) is not None]
+    if refused:
+        raise BadInput(f"a swapped model does not compute {', '.join(refused)}, which {type(module).__name__} asks for")
+    layer = cast(Any, module).layer_idx
+    if wordorder.attentions[layer] is not module:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=False
+        )
+    return wordorder.attend(
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        dropout=dropout,
+        softcap=softcap,
+        position_bias=position_bias,
+        weights=bool(kwargs.get("output_attentions")),
+    )
+
+
+def register_attention() -> None:
+    """Make the function, and the mask that transformers makes for it, known to transformers."""
+    AttentionInterface.register(NAME, attention_forward)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def _with_bias(order: PositionTerms, bias: Bias) -> PositionTerms:
+    return replace(order, bias=bias if order.bias is None else order.bias + bias)
+
+
+def _soft_capped(
+    order: PositionTerms,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Visibility | Tensor | None,
+    softcap: float,
+    dropout: float,
+) -> Tensor:
+    """Compute attention with tanh around the scores by content, as in Gemma 2; bias and mask stand outside of it."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    scores = order.rotate_queries(q) @ order.rotate_keys(k).mT * order.scale
+    for term in order.content:
+        scores = scores + term.scores(q, k, order.scale, mask)
+    scores = softcap * torch.tanh(scores / softcap)
+    if order.bias is not None:
+        scores = scores + order.bias.written_out(scores.dtype)
+    visible = mask.dense(q.device) if isinstance(mask, Visibility) else mask
+    if visible is not None:
+        scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+    weights = F.dropout(scores.softmax(-1, dtype=torch.float32).type_as(q), dropout)
+    return (weights @ v).transpose(1, 2).contiguous()

@@ -1,0 +1,299 @@
+"""The encoding of a swapped model, a sub-module of its body: what it hands to the layers in each forward pass."""
+
+# transformers' modules are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+import copy
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import DynamicCache, EncoderDecoderCache
+
+from wordorder.encodings import (
+    Composition,
+    Fox,
+    Hybrid,
+    OnEmbeddings,
+    PositionTerms,
+    PositionTermsByLayer,
+)
+from wordorder.encodings.build import LayerKind
+from wordorder.errors import BadInput
+from wordorder.models.swap.call import NAME, Call, Columns, LayerOrder, ModelRotation
+from wordorder.models.swap.families import Host
+from wordorder.ops import Arbitrary, Contiguous, Packed, Positions
+
+MODEL = "model"
+"""The name of the positions that a model has of its own."""
+
+
+class WordOrder(nn.Module):
+    """The encoding of a swapped model, a sub-module of its body: what it adds, worked out once per forward pass."""
+
+    def __init__(self, host: Host, encoding: Composition, kinds: tuple[LayerKind, ...]) -> None:
+        super().__init__()
+        self.encoding = encoding
+        self._host = (host,)  # a tuple, in which torch registers nothing
+        self.layers = tuple(
+            LayerOrder(keeps=MODEL in kind.names, factor=factor, window=kind.window)
+            for kind, factor in zip(kinds, _factors(host, encoding, kinds), strict=True)
+        )
+        self.fox_layers = tuple(n for n, kind in enumerate(kinds) if "fox" in kind.names)
+        self.argument_names = tuple(inspect.signature(type(host.body).forward).parameters)[1:]
+        self.in_function = False
+        """Whether the attention function of this package computes the scores."""
+        self.rotated_in_function: tuple[int, ...] = ()
+        """Layers in which that function rotates queries and keys as the model would have."""
+        self.removed: tuple[tuple[nn.Module, str, nn.Module], ...] = ()
+        """What was taken out of the model: the module above, the name, and the module; tables without their numbers."""
+        self.changed: list[tuple[Any, str, Any]] = []
+        """Attributes of the model that were changed: of which module, the name, and the value before."""
+        self.hooks: list[RemovableHandle] = []
+
+    @property
+    def host(self) -> Host:
+        """The body and its parts."""
+        return self._host[0]
+
+    @property
+    def fox(self) -> Fox | None:
+        """FoX, which reads the input of layers."""
+        return cast("Fox | None", self.encoding.parts["fox"]) if "fox" in self.encoding.parts else None
+
+    def begin(self, body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[()], dict[str, Any]]:
+        """Embed, and hand down what the layers read; a forward pre-hook of the body."""
+        inputs = dict(zip(self.argument_names, args, strict=False)) | kwargs
+        self._check(inputs)
+        ids, x = inputs.get("input_ids"), inputs.get("inputs_embeds")
+        if ids is None and x is None:
+            return (), inputs  # the model says what is missing
+        first: Any = ids if x is None else x
+        tokens, device = first.shape[1], first.device
+
+        # Columns count a row's tokens from 0, padding included; positions count them from the row's first token.
+        cache = self._cache(inputs)
+        past = 0 if cache is None else _past(cache)
+        mask, position_ids = inputs.get("attention_mask"), self._position_ids(inputs)
+        padding = _padding(mask, position_ids, past, tokens, cached=cache is not None)
+        positions = self._positions(tokens, past, padding, mask, position_ids, cached=cache is not None)
+
+        if OnEmbeddings in self.encoding.place_of.values():
+            x = cast(Any, body).get_input_embeddings()(ids) if x is None else x
+            inputs["inputs_embeds"], inputs["input_ids"] = self.encoding.embed(x, positions), None
+        types_from_buffer = hasattr(getattr(body, "embeddings", None), "token_type_ids")
+        if types_from_buffer and inputs.get("token_type_ids") is None:
+            # BERT's buffer is no longer than the table, which may be gone
+            inputs["token_type_ids"] = torch.zeros(first.shape[:2], dtype=torch.long, device=device)
+        if not self.in_function:
+            return (), inputs
+
+        # Keys of layers with a window of the model's own are fewer, and begin later.
+        numbers = range(len(self.layers))
+        columns = tuple((tokens, 0) if cache is None else tuple(cache.get_mask_sizes(tokens, n)) for n in numbers)
+        dtype = next((p.dtype for p in self.host.attentions[0].parameters() if p.is_floating_point()), torch.float32)
+        terms: dict[Columns, PositionTerms | PositionTermsByLayer] = {}
+        rotations: dict[int, tuple[ModelRotation, ModelRotation]] = {}
+        # Distances alone are the same between columns, whose offsets are known numbers: one row for all examples.
+        by_column = isinstance(positions, Contiguous) and not self.encoding.position_dependent
+        if by_column:
+            positions = Contiguous(tokens, _offset(past))
+        for count, start in dict.fromkeys(columns):
+            keys = positions
+            if by_column:
+                keys = Contiguous(count, start) if cache is not None else positions
+            elif cache is not None:
+                clamped = bool(self.encoding.bounded)
+                keys = _key_positions(count, start, padding, past + tokens, device, clamped=clamped)
+            terms[count, start] = self.encoding.prepare(positions, keys, dtype=dtype, device=device)
+            layers = [n for n in self.rotated_in_function if columns[n] == (count, start)]
+            rotations |= self._rotations(layers, positions, keys, torch.empty(0, dtype=dtype, device=device))
+        inputs["wordorder"] = Call(
+            layers=self.layers,
+            attentions=self.host.attentions,
+            columns=columns,
+            past=past,
+            terms=terms,
+            rotations=rotations,
+            causal=self.host.causal,
+            scaled_queries=self.host.family.scaled_queries,
+            cache=cache,
+            checkpointed=self.training and bool(getattr(self.host.layers[0], "gradient_checkpointing", False)),
+            fox=self.fox,
+        )
+        return (), inputs
+
+    def add_gates(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Hand a layer's input to FoX; a pre-hook of its attention, inside what checkpointing repeats."""
+        call = kwargs.get("wordorder")
+        if call is None:
+            raise BadInput(f"{type(module).__name__} was handed no terms: call the model, not one of its layers")
+        layer = module.layer_idx
+        call.add_gates(layer, self.fox_layers.index(layer), args[0] if args else kwargs["hidden_states"])
+
+    def no_rotation(self, module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Take the model's rotation from a layer; a forward pre-hook of its attention."""
+        cos, sin = kwargs["position_embeddings"]
+        return args, {**kwargs, "position_embeddings": (torch.ones_like(cos), torch.zeros_like(sin))}
+
+    def no_bias(self, module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Hand a T5 layer one 0 in place of a bias, which it would else write out; a pre-hook of its attention."""
+        x: Tensor = args[0] if args else kwargs["hidden_states"]
+        return args, {**kwargs, "position_bias": x.new_zeros(())}
+
+    def _check(self, inputs: Mapping[str, Any]) -> None:
+        """Refuse calls whose terms would be lost or wrong in silence."""
+        host, config = self.host, self.host.config
+        if self.in_function and config._attn_implementation != NAME:
+            raise BadInput(
+                f"attn_implementation is {config._attn_implementation!r} now, which would drop the terms of"
+                f" encoding {config.wordorder['encoding']!r}; set it to {NAME!r} again"
+            )
+        checkpoint = getattr(host.layers[0], "_gradient_checkpointing_func", None)
+        if self.in_function and self.training and getattr(checkpoint, "keywords", {}).get("use_reentrant"):
+            raise BadInput(
+                "use_reentrant=True would lose the gradient of terms that layers share; take"
+                " gradient_checkpointing_kwargs={'use_reentrant': False}, transformers' default"
+            )
+        ids = inputs.get("position_ids")
+        if not host.family.packs and ids is not None and not torch.compiler.is_compiling():
+            steps = cast(Tensor, ids).diff(dim=-1)
+            if inputs.get("attention_mask") is None and bool((steps < 0).any()):
+                raise BadInput(
+                    f"position_ids begin anew within a row, but {type(host.body).__name__} lets such texts see each"
+                    " other; give each text a row"
+                )
+
+    def _cache(self, inputs: dict[str, Any]) -> Any:
+        """Return the cache of the self-attention, with room for gates; made here where the model would make one."""
+        name = "cache" if "cache" in self.argument_names else "past_key_values"
+        cache = inputs.get(name)
+        if self.fox_layers and self.host.causal and cache is None and not self._no_cache(inputs):
+            cache = inputs[name] = DynamicCache(config=self.host.config)
+            if inputs.get("encoder_hidden_states") is not None:
+                cache = inputs[name] = EncoderDecoderCache(cache, DynamicCache(config=self.host.config))
+        cache = getattr(cache, "self_attention_cache", cache)
+        if cache is not None and not hasattr(cache, "get_mask_sizes"):
+            raise BadInput(
+                f"a swapped model does not read a {type(cache).__name__}; take a DynamicCache or StaticCache"
+            )
+        if cache is not None and self.fox_layers:
+            _make_room(cache, len(self.layers))
+        return cache
+
+    def _no_cache(self, inputs: Mapping[str, Any]) -> bool:
+        use_cache = inputs.get("use_cache")
+        checkpointed = self.training and bool(getattr(self.host.layers[0], "gradient_checkpointing", False))
+        return checkpointed or not (getattr(self.host.config, "use_cache", False) if use_cache is None else use_cache)
+
+    def _position_ids(self, inputs: Mapping[str, Any]) -> Tensor | None:
+        """Return the position ids that were given, counted from 0."""
+        ids = inputs.get("position_ids")
+        return ids - self.host.first_id if ids is not None and self.host.first_id else ids
+
+    def _positions(
+        self,
+        tokens: int,
+        past: int | Tensor,
+        padding: Tensor | None,
+        mask: Any,
+        position_ids: Tensor | None,
+        *,
+        cached: bool,
+    ) -> Positions:
+        """Return the positions of the queries, as narrowly typed as is known without reading a tensor."""
+        if position_ids is not None and not cached:
+            if mask is not None:
+                return Arbitrary(position_ids.clamp(min=0))
+            # transformers' rule: without a mask, a step other than 1 begins another text
+            begins = position_ids.diff(dim=1) != 1
+            if torch.compiler.is_compiling() or bool(begins.any()):
+                text = begins.long().cumsum(1)
+                return Packed(position_ids, torch.cat((torch.zeros_like(text[:, :1]), text), dim=1))
+            return Contiguous(tokens, position_ids[:, 0])
+        if padding is None:
+            return Contiguous(tokens, _offset(past))
+        return Contiguous(tokens, past - padding)
+
+    def _rotations(
+        self, layers: list[int], queries: Positions, keys: Positions, like: Tensor
+    ) -> dict[int, tuple[ModelRotation, ModelRotation]]:
+        """Return the model's own rotations of queries and keys in these layers."""
+        if not layers:
+            return {}
+        module: Any = self.host.body.get_submodule(self.host.family.rotary)
+        takes_type = "layer_type" in inspect.signature(module.forward).parameters
+        by_type: dict[str, tuple[ModelRotation, ModelRotation]] = {}
+        rotations: dict[int, tuple[ModelRotation, ModelRotation]] = {}
+        for layer in layers:
+            kind = self.host.config.layer_types[layer] if takes_type else ""
+            if kind not in by_type:
+                more = (kind,) if takes_type else ()
+                turns = (module(like, where.index_BT(like.device), *more) for where in (queries, keys))
+                of_queries, of_keys = (ModelRotation(cos[:, None], sin[:, None]) for cos, sin in turns)
+                by_type[kind] = of_queries, of_keys
+            rotations[layer] = by_type[kind]
+        return rotations
+
+
+def _factors(host: Host, encoding: Composition, kinds: tuple[LayerKind, ...]) -> tuple[float, ...]:
+    """Return what each layer's scale is multiplied by; beside the model's positions it stays the model's."""
+    scales = [encoding.scale] * len(kinds)
+    if isinstance(encoding, Hybrid):
+        scales = [encoding.scales[kind] for kind in encoding.kind_of_layer]
+    root = math.sqrt(host.head_dim)
+    return tuple(1.0 if MODEL in kind.names else s * root for kind, s in zip(kinds, scales, strict=True))
+
+
+def _past(cache: Any) -> int | Tensor:
+    """Return the column of the first query: the number of tokens in the cache, before the layers add theirs."""
+    past = (getattr(cache, "get_query_offset", None) or cache.get_seq_length)()
+    return past.clone() if isinstance(past, Tensor) else past
+
+
+def _offset(past: int | Tensor) -> int | Tensor:
+    """Return the first column as `Contiguous` takes it: a number, or a tensor (1,)."""
+    return past.reshape(1) if isinstance(past, Tensor) else past
+
+
+def _padding(mask: Any, position_ids: Tensor | None, past: int | Tensor, tokens: int, *, cached: bool) -> Tensor | None:
+    """Return how many columns of padding each row begins with, (B,); None = nobody says that there are any."""
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        return mask.int().argmax(dim=1)
+    if cached and position_ids is not None:  # `generate` gives masks with four axes to static caches, and ids always
+        return past + tokens - 1 - position_ids[:, -1]
+    return None
+
+
+def _key_positions(
+    count: int, start: int, padding: Tensor | None, end: int | Tensor, device: torch.device, *, clamped: bool
+) -> Positions:
+    """Return the positions of ``count`` keys from column ``start`` on; clamped to the last query's for tables."""
+    keys = Contiguous(count, start if padding is None else start - padding)
+    if not clamped:
+        return keys
+    last = end - 1 if padding is None else (end - 1 - padding)[:, None]
+    # empty slots of a static cache lie beyond the last query, and may lie beyond the table
+    return Arbitrary(keys.index_BT(device).clamp(min=0).minimum(torch.as_tensor(last, device=device).clamp(min=0)))
+
+
+def _make_room(cache: Any, layers: int) -> None:
+    """Give a cache a layer for the gates beside each of its layers, of the same class, so that it rolls alike."""
+    lazy = getattr(cache, "layer_class_to_replicate", None) is not None
+    if len(cache.layers) > layers:
+        return
+    if len(cache.layers) and cache.get_seq_length():
+        raise BadInput("the cache was filled without the gates of fox; begin with an empty one")
+    if not lazy:
+        cache.layers += [_empty_copy(layer) for layer in cache.layers]
+
+
+def _empty_copy(layer: Any) -> Any:
+    """Return an empty layer of a cache with the settings of one that has not been filled."""
+    empty = copy.deepcopy(layer)
+    empty.is_initialized, empty.keys, empty.values = False, None, None
+    return empty
