@@ -1,7 +1,7 @@
 """Count the parameters, arithmetic and memory of a model before anything is trained."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import Composition, encoding_parameters
 from wordorder.encodings.places import check_positive
+from wordorder.models import built
+from wordorder.models.swap.families import FAMILIES
 from wordorder.tasks import TASKS, model_class
 
 __all__ = ["cost"]
@@ -43,12 +45,15 @@ def cost(
     if not 0 <= labelled_share <= 1:
         raise ValueError(f"labelled_share must lie between 0 and 1, got {labelled_share}")
     with torch.device("meta"):
-        model = model_class(config.model_type.removeprefix("wordorder-"), task)(config)
+        model = built(config, model_class(config.model_type.removeprefix("wordorder-"), task))
     model.train()
     token_ids = torch.zeros(batch_size, length, dtype=torch.long, device="meta")
     sides: dict[str, Any] = {"input_ids": token_ids}
     if config.is_encoder_decoder:
         sides["decoder_input_ids"] = token_ids
+    if config.model_type in FAMILIES:  # transformers must not look for packed texts and padding, by values
+        cast("Any", model.base_model).warn_if_padding_and_no_attention_mask = _ask_nothing
+        sides |= {"use_cache": True} if FAMILIES[config.model_type].causal else {}
     if getattr(config, "memory", "none") != "none":
         with torch.no_grad():
             while "memory" not in sides or sides["memory"].length < model.config.memory_length:
@@ -81,6 +86,10 @@ def cost(
         "optimizer_bytes": 8 * trained,
         "activation_bytes": kept.total,
     }
+
+
+def _ask_nothing(*inputs: object) -> None:
+    """Stand for a check that asks tensors for their values, which those on the meta device have not."""
 
 
 def _parameters(model: PreTrainedModel) -> dict[str, int]:

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 import wordorder
-from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
+from wordorder.data import TOKENIZER_KINDS, DataConfig, TokenizerConfig, load_tokenizer, prepare
 from wordorder.data.examples.encode import encode_documents
 from wordorder.data.tokenizers.tokenizer import read_tokenizer
 from wordorder.errors import BadInput
@@ -145,9 +145,14 @@ def test_existing_faults(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     assert "is not a tokeniser" in fault(tmp_path / "tokenizer.json")
     assert "is not a tokeniser" in fault(tmp_path)
-    plain = Tokenizer.from_str(train("byte", tmp_path).backend_tokenizer.to_str().replace("[MASK]", "[OTHER]"))
-    plain.save(str(tmp_path / "plain.json"))
-    assert "has no mask_token" in fault(tmp_path / "plain.json")
+    text = train("byte", tmp_path).backend_tokenizer.to_str()
+    Tokenizer.from_str(text.replace("[SEP]", "[OTHER]")).save(str(tmp_path / "plain.json"))
+    assert "has no sep_token" in fault(tmp_path / "plain.json")
+    Tokenizer.from_str(text.replace("[MASK]", "[OTHER]")).save(str(tmp_path / "plain.json"))
+    (tmp_path / "text.txt").write_text("\n\n".join(f"Some words, {n}. " * 50 for n in range(9)))
+    data = DataConfig(source=str(tmp_path / "text.txt"), task="masked-lm", length=16)
+    with pytest.raises(BadInput, match="has no mask_token, which task masked-lm needs"):
+        prepare(data, TokenizerConfig(kind="existing", path=str(tmp_path / "plain.json")), seed=0, cache_dir=tmp_path)
 
 
 @pytest.mark.parametrize("kind", TRAINED)

@@ -1,5 +1,6 @@
 """Evaluating a saved model and predicting with it."""
 
+import json
 import shutil
 from functools import partial
 
@@ -197,14 +198,23 @@ def berts(language_model, tmp_path_factory):
     return folder
 
 
-def test_a_model_of_another_package_is_bad_input(berts, corpus):
+def test_a_model_of_another_package_is_bad_input(berts, corpus, tmp_path):
+    folder = tmp_path / "other"
+    shutil.copytree(berts / "bert", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "electra"}))
     for call in (
-        lambda: answer(berts / "bert", ["[MASK]"]),
-        lambda: evaluate_model_dir(berts / "bert", f"{corpus}/*/*.txt"),
+        lambda: answer(folder, ["[MASK]"]),
+        lambda: evaluate_model_dir(folder, f"{corpus}/*/*.txt"),
     ):
-        with pytest.raises(BadInput, match="holds a model of type 'bert', not one of this package") as caught:
+        with pytest.raises(BadInput, match="holds a model of type 'electra', not one of this package") as caught:
             call()
         assert len(caught.value.faults) == 1
+
+
+def test_a_model_of_transformers_whose_encoding_can_be_swapped_is_used_as_it_is(berts, corpus):
+    assert len(answer(berts / "bert", ["abc [MASK] def"], top_k=3)[0]) == 3
+    assert evaluate_model_dir(berts / "bert", f"{corpus}/*/*.txt")["tokens"] > 10
 
 
 @pytest.mark.parametrize("host", ["bert", "roberta"])

@@ -162,7 +162,7 @@ def test_every_conflict_is_said_at_once_beside_other_faults(fine_tuning):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model_type": "bert"}, "holds a model of type 'bert'; valid: wordorder-encoder"),
+        ({"model_type": "electra"}, "holds a model of type 'electra'; valid: wordorder-encoder"),
         ({"hidden_size": 17}, "hidden_size must be a multiple of num_attention_heads"),
         (None, "config.json cannot be read"),
         ([], "does not hold a configuration"),

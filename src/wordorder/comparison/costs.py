@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.fairness.arms import resolve_arms
@@ -14,6 +15,7 @@ from wordorder.comparison.report.differences import listed
 from wordorder.comparison.report.table import lines
 from wordorder.comparison.results_file import ArmResult, Results, Summary
 from wordorder.comparison.statistics.summary import centre, middle, quality_of
+from wordorder.training.recipe.pretrained import is_host
 
 if TYPE_CHECKING:
     from wordorder.comparison.results_file import MatchedBudget
@@ -52,16 +54,23 @@ def cost_of(recipe: Recipe) -> dict[str, Any]:
 
 def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Recipe:
     """Return the recipe with the size of its vocabulary as model.vocab_size, or as it is where that is not known."""
-    size = None if recipe.model.get("vocab_size") is not None else size_of(recipe.data, recipe.tokenizer)
+    known = is_host(recipe.network) or recipe.model.get("vocab_size") is not None
+    size = None if known else size_of(recipe.data, recipe.tokenizer)
     return recipe if size is None else replace(recipe, model={**recipe.model, "vocab_size": size})
 
 
 def _counted_config(recipe: Recipe) -> tuple[Any, bool]:
     """Return the configuration of the recipe's model, and whether its vocabulary is known, or is the largest one."""
     from wordorder.data import fixed_vocab_size
-    from wordorder.models import build_config
+    from wordorder.models import build_config, host_config
+    from wordorder.tasks import model_class
     from wordorder.training.recipe.sections import declared_cls
 
+    if is_host(recipe.network):
+        kind = model_class(recipe.network, recipe.data.task)
+        config = host_config(Path(str(recipe.pretrained)), kind, recipe.model, {})
+        config.pad_token_id = config.pad_token_id or 0  # a classifier of more than one text wants one
+        return config, True
     given = recipe.model.get("vocab_size")
     known = given if given is not None else fixed_vocab_size(recipe.tokenizer)
     size = known if known is not None else recipe.tokenizer.vocab_size

@@ -58,6 +58,13 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     held_out = HeldOut({name: part for name, part in parts.items() if name != "train"})
     check_leakage(split.train, held_out, data, log)
     trained = load_tokenizer(tokenizer, training_texts(split), cache_dir=cache_dir)
+    if task.masks_tokens and trained.mask_token is None:
+        raise BadInput(f"tokenizer.path {tokenizer.path} has no mask_token, which task {task.name} needs")
+    if trained.pad_token_id in (trained.eos_token_id, trained.sep_token_id):
+        log.notes.append(f"the tokenizer has no token for padding: {trained.pad_token}, its end token, pads")
+    # examples have no segment ids, and so the tokenizer that is saved with the model gives none
+    saved: Any = trained  # whose settings transformers types in part only
+    saved.model_input_names = saved.init_kwargs["model_input_names"] = ["input_ids", "attention_mask"]
     if data.packing != LANES:  # a text in lanes may be of any length
         trained.model_max_length = data.length
     with progress_bar("Encoding") as progress:

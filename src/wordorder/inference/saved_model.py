@@ -30,15 +30,16 @@ def task_of(model_dir: str | Path) -> Task:
 def _config(model_dir: str | Path) -> dict[str, Any]:
     """Read config.json of a saved model, and check that it names a model class of this package."""
     from wordorder.models.hub.saved_folder import read_model
+    from wordorder.models.swap.families import FAMILIES
 
     config, named = read_model(Path(model_dir))
     if not named:
         raise BadInput(f"{Path(model_dir) / 'config.json'}: does not say which model it is: architectures has no name")
     kind = config.get("model_type")
-    if not isinstance(kind, str) or not kind.startswith(_OURS):
+    if not isinstance(kind, str) or not (kind.startswith(_OURS) or kind in FAMILIES):
         raise BadInput(
-            f"{model_dir}: holds a model of type {kind!r}, not one of this package ({_OURS}...); "
-            "transformers' own pipeline reads it, and wordorder.models.graft gives BERT and RoBERTa an encoding"
+            f"{model_dir}: holds a model of type {kind!r}, not one of this package ({_OURS}...) or of "
+            f"{', '.join(FAMILIES)}; transformers' own pipeline reads it"
         )
     return config
 

@@ -29,7 +29,9 @@ from wordorder.models.encoder import (
     WordOrderEncoderForTokenClassification,
     WordOrderEncoderModel,
 )
+from wordorder.models.hosts import class_of_host
 from wordorder.models.seq2seq import WordOrderSeq2SeqForConditionalGeneration, WordOrderSeq2SeqModel
+from wordorder.models.swap.families import FAMILIES
 from wordorder.networks import initialise
 
 MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
@@ -144,9 +146,14 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
 def class_with_head(network: str, head: str) -> type[PreTrainedModel] | None:
     """Return the network's model class whose name ends in ``head``, such as "ForMaskedLM"; None if it has none.
 
+    Args:
+        network: also the type of a model of transformers whose encoding can be swapped, such as "llama".
+
     Raises:
         BadInput: unknown network.
     """
+    if network in FAMILIES:
+        return class_of_host(network, head)
     classes = MODELS[config_class(network)].values()
     return next((found for found in classes if found.__name__.endswith(head)), None)
 

@@ -3,6 +3,7 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from typing import Any, cast
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from transformers import (
     LogitsProcessorList,
     PreTrainedConfig,
+    PreTrainedModel,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -22,7 +24,9 @@ from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.config.configuration import WordOrderDecoderConfig
 from wordorder.models.decoder import WordOrderDecoderForCausalLM
+from wordorder.models.hosts import MODEL
 from wordorder.models.pretrained import CACHE
+from wordorder.models.swap.families import FAMILIES
 from wordorder.networks import Decoder
 
 
@@ -33,16 +37,36 @@ def takes_any_length(config: PreTrainedConfig) -> bool:
 
 def first_position(config: PreTrainedConfig) -> int:
     """Return the position id of a text's first token: 0, but RoBERTa counts from ``pad_token_id + 1``."""
-    return (config.pad_token_id or 0) + 1 if config.model_type == "wordorder-grafted-roberta" else 0
+    family = FAMILIES.get(config.model_type)
+    return (config.pad_token_id or 0) + 1 if family is not None and family.ids_after_padding else 0
 
 
 def longest_text(config: PreTrainedConfig) -> int:
     """Return the longest text in tokens that the model was made for; only a learned table is a limit."""
-    return config.max_position_embeddings - first_position(config)
+    longest = config.max_position_embeddings - first_position(config)
+    added = _swapped(config)["max_positions"] if config.model_type in FAMILIES else None
+    bounded = [] if added is None else _bounded(config)
+    if added is None or not bounded:
+        return longest
+    return min(longest, added) if MODEL in bounded else added
+
+
+def _swapped(config: Any) -> dict[str, Any]:
+    """Return the encoding of a model of transformers, and max_positions of its tables, None as the model's own."""
+    return getattr(config, "wordorder", None) or {"encoding": MODEL, "max_positions": None}
+
+
+def _bounded(config: Any) -> list[str]:
+    """Return the names of the encodings of a model, its own input positions among them, that have a table."""
+    if config.model_type in FAMILIES:
+        names = re.split(r"[+,*@\s]+", _swapped(config)["encoding"])
+        own = [MODEL] if MODEL in names and FAMILIES[config.model_type].table is not None else []
+        return own + [name for name in names if name in CATALOG and CATALOG[name].bounded]
+    return [name for name in names_of(config.encoding) if CATALOG[name].bounded]
 
 
 def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = True) -> None:
-    """Refuse texts that are longer than the model's learned table, or than that of the model it was grafted on.
+    """Refuse texts that are longer than the model's learned table, or than that of its own positions.
 
     Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment,
     beside which the memory stands, unless ``with_memory`` is False.
@@ -65,13 +89,14 @@ def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) ->
         BadInput: names the limit and the remedy.
     """
     limit = longest_text(config) - slots
-    bounded = [name for name in names_of(config.encoding) if CATALOG[name].bounded]
+    bounded = _bounded(config)
     taken = f", of which memory_length={slots} are the memory's" if slots else ""
-    host = ["input positions"] if getattr(config, "keep_input_positions", False) else []
-    if (bounded or host) and length > limit:
+    # a model's own table has the length that it was trained with
+    remedy = "" if MODEL in bounded else "raise model.max_position_embeddings or "
+    if bounded and length > limit:
         raise BadInput(
-            f"length {length} is longer than the position table of encoding {'+'.join(bounded or host)!r}:"
-            f" max_position_embeddings={limit + slots}{taken}; raise model.max_position_embeddings or lower data.length"
+            f"length {length} is longer than the position table of encoding {'+'.join(bounded)!r}:"
+            f" max_position_embeddings={limit + slots}{taken}; {remedy}lower data.length"
         )
 
 
@@ -99,8 +124,8 @@ def stream_tokens(
     transformers' own ``generate`` gives the same tokens, but keeps and copies all of them at every step.
 
     Args:
-        model: a `WordOrderDecoderForCausalLM`, or a wrapper of one such as peft's; in evaluation mode, or its dropout
-            is at work.
+        model: a `WordOrderDecoderForCausalLM`, a language model of transformers whose encoding can be swapped, or a
+            wrapper of one such as peft's; in evaluation mode, or its dropout is at work.
         input_ids: the prompt, long (1, T) with T at least 1.
         max_new_tokens: stop after so many; None = never.
         temperature: the logits are divided by it; 0 = always the likeliest token.
@@ -125,7 +150,7 @@ def stream_tokens(
         raise BadInput(f"{wanted} {tuple(input_ids.shape)}")
     if max_new_tokens is not None and max_new_tokens < 1:
         raise BadInput(f"max_new_tokens must be positive, got {max_new_tokens}")
-    if memory is not None and model.config.memory == "none":
+    if memory is not None and getattr(model.config, "memory", "none") == "none":
         raise BadInput("memory was given, but this model has memory='none'; leave it out")
     check_room(model.config, input_ids.shape[1], max_new_tokens)
     choose = _chooser(model.device, temperature, top_k, top_p, seed)
@@ -136,7 +161,7 @@ def stream_tokens(
 def _check_model(model: object) -> None:
     """Refuse a model that is no language model with this package's configuration, caches and output."""
     if isinstance(model, nn.Module):
-        fits = any(isinstance(part, WordOrderDecoderForCausalLM) for part in model.modules())
+        fits = any(isinstance(part, WordOrderDecoderForCausalLM) or _is_host(part) for part in model.modules())
     else:  # a wrapper that is called as the model is
         fits = isinstance(getattr(model, "config", None), WordOrderDecoderConfig)
     if fits:
@@ -149,6 +174,12 @@ def _check_model(model: object) -> None:
             f" the decoder's state_dict into its .model.decoder, or write the loop with an output layer and {step}"
         )
     raise BadInput(f"model must be a WordOrderDecoderForCausalLM, got a {type(model).__name__}; {remedy}")
+
+
+def _is_host(part: nn.Module) -> bool:
+    """Tell whether a module is a language model of transformers whose encoding can be swapped."""
+    family = FAMILIES.get(part.config.model_type) if isinstance(part, PreTrainedModel) else None
+    return family is not None and family.causal and cast("Any", part).can_generate()
 
 
 def _write(
@@ -202,14 +233,14 @@ def check_room(config: Any, prompt: int, max_new_tokens: int | None) -> None:
     Raises:
         BadInput: names the limit and the remedy.
     """
-    bounded = [name for name in names_of(config.encoding) if CATALOG[name].bounded]
-    if config.memory != "none" or not bounded:
+    bounded = _bounded(config)
+    if getattr(config, "memory", "none") != "none" or not bounded:
         return
     room = longest_text(config) - prompt + 1  # the last token that is written is not read
     if max_new_tokens is None or max_new_tokens > room:
         wanted = "any number of new tokens" if max_new_tokens is None else f"{max_new_tokens} new tokens"
         raise BadInput(
             f"{wanted} after a prompt of {prompt} do not fit the position table of encoding {'+'.join(bounded)!r}:"
-            f" max_position_embeddings={config.max_position_embeddings}; ask for at most {max(room, 0)}, shorten the"
+            f" max_position_embeddings={longest_text(config)}; ask for at most {max(room, 0)}, shorten the"
             " prompt, or take a model with a memory"
         )

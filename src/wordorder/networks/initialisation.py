@@ -78,7 +78,13 @@ def draw_weights(module: nn.Module, generator_for: Generators | None, draw: Call
             draw(parameter, generator=generator_for(name) if generator_for else None)
 
 
-def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02, leave: nn.Module | None = None) -> None:
+def initialise(
+    root: nn.Module,
+    *,
+    seed: int | None = None,
+    std: float = 0.02,
+    leave: nn.Module | Collection[nn.Parameter] | None = None,
+) -> None:
     """Initialise every parameter under ``root``.
 
     Args:
@@ -86,10 +92,13 @@ def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02, l
             weight whose name and shape they have in common, whatever else differs; None = torch's global generator.
             A tied parameter is drawn once, under the name by which it comes first.
         std: standard deviation of matrices and tables.
-        leave: a module under ``root`` that stays as it is.
+        leave: a module under ``root``, or parameters of it, that stay as they are.
     """
-    left: set[nn.Module] = set() if leave is None else set(leave.modules())
-    drawn: set[nn.Parameter] = set()
+    drawn: set[nn.Parameter] = set() if leave is None or isinstance(leave, nn.Module) else set(leave)
+    if isinstance(leave, nn.Module):
+        left = set(leave.modules())
+    else:  # also a table whose padding row would become 0
+        left = {module for module in root.modules() if drawn and drawn.issuperset(module.parameters(recurse=False))}
     for prefix, module in cast("Iterator[tuple[str, nn.Module]]", root.named_modules()):
         if module in left:
             continue

@@ -88,7 +88,7 @@ def tasks_of(network: str) -> tuple[str, ...]:
     from wordorder.models import NETWORK_TASKS
 
     done = [name for name, task in TASKS.items() if task.model_class(network) is not None]
-    return tuple(dict.fromkeys((*NETWORK_TASKS[network], *done)))
+    return tuple(dict.fromkeys((*NETWORK_TASKS.get(network, ()), *done)))
 
 
 def known_metrics() -> dict[str, Metric]:

@@ -1,6 +1,6 @@
 """Causal language modelling: predict each token from those before it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wordorder.data.settings import LANES, DataSettings
@@ -43,6 +43,10 @@ class CausalLM(Task):
     predicts_tokens = True
     writes = True
     running_text = True
+
+    def fits(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a saved model goes on with a text; GPT-2's of transformers has a name of its own."""
+        return str(config["architectures"][0]).endswith((self.head, "LMHeadModel"))
 
     def has_answers(self, data: DataSettings) -> bool:
         """Tell whether the texts have answers, as those of generated tasks do."""

@@ -324,8 +324,9 @@ class LabelledTask(Task):
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import LabelledExamples
         from wordorder.data.examples.segments import cut_in_pieces
-        from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators
+        from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators, write_both_ends
 
+        write_both_ends(corpus.tokenizer)
         examples: dict[str, LabelledExamples] = {}
         for name, part in corpus.parts.items():
             segments, owners = cut_in_pieces(

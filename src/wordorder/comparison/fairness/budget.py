@@ -348,10 +348,11 @@ def count_parameters(recipe: Recipe, config: Any) -> int:
     """Count a network's parameters, each once, without making weights."""
     import torch
 
+    from wordorder.models import built
     from wordorder.tasks import model_class
 
     with torch.device("meta"):
-        model: Any = model_class(recipe.network, recipe.data.task)(config)
+        model: Any = built(config, model_class(recipe.network, recipe.data.task))
     return sum(parameter.numel() for parameter in model.parameters())
 
 

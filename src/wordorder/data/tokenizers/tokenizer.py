@@ -8,6 +8,7 @@ the same tokeniser, bit for bit.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ _ROLES = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 """Special tokens as transformers calls them -> ours, and the names that others have for them."""
+_STAND_INS = {"cls_token": ("bos_token",), "sep_token": ("eos_token",), "pad_token": ("eos_token", "sep_token")}
+"""Special token that an existing tokeniser needs -> those that are taken in its place."""
 SPECIALS = tuple(names[0] for names in _ROLES.values())
 _FORMAT = "1"  # version of what is built below: raise it with every change, so that cached tokenisers are not reused
 
@@ -67,6 +70,21 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
 def pair_separators(tokenizer: "PreTrainedTokenizerFast") -> int:
     """Return how many [SEP] a tokeniser writes between the texts of a pair: 1, or 2 as RoBERTa's and fairseq's do."""
     return 2 if tokenizer.num_special_tokens_to_add(pair=True) == 4 else 1
+
+
+def write_both_ends(tokenizer: "PreTrainedTokenizerFast") -> None:
+    """Make a tokeniser that adds a start or an end alone, as Llama's and T5's do, add both, as texts are trained with.
+
+    It is saved beside the model, so that the model reads the same later.
+    """
+    if tokenizer.num_special_tokens_to_add(pair=False) != 1:
+        return
+    start, end = str(tokenizer.cls_token), str(tokenizer.sep_token)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=[start, "$A", end],
+        pair=[start, "$A", end, "$B:1", f"{end}:1"],
+        special_tokens=[(start, tokenizer.cls_token_id), (end, tokenizer.sep_token_id)],
+    )
 
 
 def adds_special_tokens(tokenizer: "PreTrainedTokenizerFast") -> bool:
@@ -303,7 +321,7 @@ def _opened(path: Path) -> "PreTrainedTokenizerFast":
 
 
 def _load_existing(config: TokenizerConfig) -> "PreTrainedTokenizerFast":
-    """Read a tokeniser whose special tokens, which a tokenizer.json has by their names, are all there."""
+    """Read a tokeniser that has, or is given, all special tokens that texts need."""
     path = Path(config.path or "").expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.exists():
@@ -312,9 +330,30 @@ def _load_existing(config: TokenizerConfig) -> "PreTrainedTokenizerFast":
         loaded = read_tokenizer(path)
     except BadInput as error:
         raise BadInput([f"tokenizer.path is not a tokeniser: {fault}" for fault in error.faults]) from error
-    missing = [role for role in _ROLES if role != "unk_token" and getattr(loaded, role) is None]
+    _fill_roles(loaded, path)
+    missing = [role for role in _STAND_INS if getattr(loaded, role) is None]
     if missing:
         raise BadInput(
-            f"tokenizer.path {path} has no {', '.join(missing)}; train and evaluate need all of {', '.join(_ROLES)}"
+            f"tokenizer.path {path} has no {', '.join(missing)}; train and evaluate need all of {', '.join(_STAND_INS)}"
         )
     return loaded
+
+
+def _fill_roles(tokenizer: Any, path: Path) -> None:
+    """Give a tokeniser a start, an end and padding where it has other names for them, or does not say which they are.
+
+    A language model's has the roles bos and eos: they are its [CLS] and [SEP], eos alone both; and eos pads, as is
+    usual, since what is padded is masked.
+    """
+    vocabulary, config = tokenizer.get_vocab(), path / "config.json"
+    for role, names in _ROLES.items():  # older folders leave them to a class of transformers
+        if getattr(tokenizer, role) is None:
+            setattr(tokenizer, role, next((name for name in names if name in vocabulary), None))
+    if tokenizer.eos_token is None and tokenizer.sep_token is None:
+        with suppress(OSError, ValueError, LookupError, TypeError):  # no config.json, or it does not say
+            tokenizer.eos_token = tokenizer.convert_ids_to_tokens(int(read_json(config)["eos_token_id"]))
+    if tokenizer.cls_token is None:
+        tokenizer.bos_token = tokenizer.bos_token or tokenizer.eos_token
+    for role, others in _STAND_INS.items():
+        if getattr(tokenizer, role) is None:
+            setattr(tokenizer, role, next((token for other in others if (token := getattr(tokenizer, other))), None))

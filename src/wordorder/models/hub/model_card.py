@@ -10,6 +10,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from wordorder.durable import write_text
 from wordorder.encodings import CATALOG
+from wordorder.models.hub.saved_folder import fields_of
 
 CARD = "README.md"
 
@@ -19,6 +20,7 @@ PIPELINES: dict[str, tuple[str, str]] = {
     "ForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
     "ForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
     "ForCausalLM": ("text-generation", "AutoModelForCausalLM"),
+    "LMHeadModel": ("text-generation", "AutoModelForCausalLM"),  # transformers' GPT-2
     "ForConditionalGeneration": ("translation", "AutoModelForSeq2SeqLM"),
     "Model": ("feature-extraction", "AutoModel"),
 }
@@ -72,7 +74,7 @@ def write_card(
         scores: metric -> value, by split.
         sections: heading and Markdown, in order; they come last.
     """
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = fields_of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     metrics = [
         (split, name, value)
         for split, values in (scores or {}).items()

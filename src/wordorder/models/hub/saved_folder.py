@@ -14,6 +14,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from wordorder.errors import BadInput, WordOrderError
 from wordorder.limits import is_plain_name, one_line, read_json
+from wordorder.networks import initialise
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -87,9 +88,20 @@ def read_model(folder: Path) -> tuple[dict[str, Any], str]:
         settings = cast("dict[str, Any]", read_config(folder))
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(no_model(folder)) from None
+    settings = fields_of(settings)
     listed = settings.get("architectures")
     name = cast("list[object]", listed)[0] if isinstance(listed, list) and listed else None
     return settings, name if isinstance(name, str) else ""
+
+
+def fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a model in the content of config.json, one level deeper where its encoding was swapped."""
+    host, swapped = settings.get("host"), settings.get("wordorder")
+    if not isinstance(host, dict) or not isinstance(swapped, dict):
+        return dict(settings)
+    known = cast("dict[str, Any]", swapped)
+    own = {"encoding": known.get("encoding"), "encoding_options": known.get("options")}
+    return {**settings, **cast("dict[str, Any]", host), **own}
 
 
 def elsewhere_faults(folder: Path, settings: Mapping[str, object]) -> list[str]:
@@ -129,7 +141,44 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
     Raises:
         BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite.
     """
-    config = check_model_of(kind, folder, config=config)
+    model, missing, mismatched, _ = _loaded(kind, folder, check_model_of(kind, folder, config=config))
+    _check_weights(model, folder, missing=missing, mismatched=mismatched)
+    return model
+
+
+def load_with_new_head(kind: Any, folder: Path, *, config: Any, seed: int) -> tuple[Any, list[str], list[str]]:
+    """Load a model of transformers for another task; what the folder lacks outside of the body is drawn.
+
+    A classifier's output layer is drawn even if it is there: its classes were others. Weights have the type that
+    `config` names.
+
+    Returns:
+        The model, the names of weights that are new, and of those in the folder that are unused.
+
+    Raises:
+        BadInput: as `load_model_of`, but for weights of the head.
+    """
+    check_model_of(kind, folder, config=config)
+    # transformers' own default is the type of the weights in the file
+    model, missing, mismatched, unused = _loaded(kind, folder, config, dtype=config.dtype)
+    parameters = dict(model.named_parameters())
+    body = {name for name in parameters if name.startswith(f"{model.base_model_prefix}.")}
+    needed = {name for name in body if ".pooler." not in name}  # a part of BERT that language models leave out
+    absent = {*missing, *mismatched} - needed
+    _, named = read_model(folder)
+    if named == type(model).__name__ and named.endswith("ForSequenceClassification"):
+        absent |= parameters.keys() - body
+    _check_weights(
+        model, folder, missing=[n for n in missing if n in needed], mismatched=[n for n in mismatched if n in needed]
+    )
+    new = [name for name in parameters if name in absent]
+    stay = [parameter for name, parameter in parameters.items() if name not in absent]
+    initialise(model, seed=seed, std=getattr(config, "initializer_range", 0.02), leave=stay)
+    return model, new, sorted({*unused, *(absent - {*missing})})
+
+
+def _loaded(kind: Any, folder: Path, config: Any, **how: Any) -> tuple[Any, list[str], list[str], list[str]]:
+    """Return what transformers loads: the model, and the names of missing, mismatched and unused weights."""
     try:
         model, report = kind.from_pretrained(
             str(folder),
@@ -138,22 +187,27 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # so that all of them are named below
+            ignore_mismatched_sizes=True,  # so that the caller can name all of them
+            **how,
         )
     except WordOrderError:
         raise
     except Exception as error:  # what transformers raises of a damaged file is of any type
         raise BadInput(no_weights(folder, (str(error).strip().splitlines() or [error])[0])) from error
+    mismatched = [name if isinstance(name, str) else name[0] for name in report["mismatched_keys"]]
+    return model, list(report["missing_keys"]), mismatched, list(report["unexpected_keys"])
+
+
+def _check_weights(model: Any, folder: Path, *, missing: list[str], mismatched: list[str]) -> None:
     weights, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which names in the file may have or lack
     floating = {
         name.removeprefix(prefix)
         for name, weight in weights.items()
         if weight.is_floating_point() or weight.is_complex()
     }
-    mismatched = report["mismatched_keys"]
     faults = {  # transformers would draw these at random, and chance would answer
-        "weights are missing from the file": list(report["missing_keys"]),
-        "weights have other sizes than config.json says": [k if isinstance(k, str) else k[0] for k in mismatched],
+        "weights are missing from the file": missing,
+        "weights have other sizes than config.json says": mismatched,
         "weights are not of a floating-point type": [
             name for name in whole_numbers(folder) if name.removeprefix(prefix) in floating
         ],
@@ -162,7 +216,6 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
     if any(faults.values()):
         listed = {fault: one_line(", ".join(sorted(names))) for fault, names in faults.items() if names}
         raise BadInput(f"{folder}: {fault}: {names}" for fault, names in listed.items())
-    return model
 
 
 def whole_numbers(folder: Path) -> list[str]:

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from wordorder.errors import BadInput, RunFailed
 from wordorder.limits import one_line
+from wordorder.models import hosts
 from wordorder.models.hub import saved_folder
 from wordorder.training.checkpoints.checkpoint import last_good
 
@@ -85,6 +86,18 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the weight files of a model to start from; see `wordorder.models.hub.saved_folder.weight_files`."""
     with _naming_the_key():
         return saved_folder.weight_files(folder)
+
+
+def check_host(folder: Path) -> Any:
+    """Check the folder of a model of transformers, but what its weights hold, and return its configuration."""
+    with _naming_the_key():
+        return saved_folder.check_model_of(None, folder)
+
+
+def load_host(**parts: Any) -> tuple[Any, dict[str, Any]]:
+    """Build and load a model of transformers, its encoding swapped; see `wordorder.models.load_host`."""
+    with _naming_the_key():
+        return hosts.load_host(**parts)
 
 
 def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:

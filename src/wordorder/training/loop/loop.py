@@ -119,12 +119,16 @@ class StepLoss:
     def __init__(self, training: Training, before_smoothing: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self.training, self._parts, self._before_smoothing = training, training.parts, before_smoothing
         model, args = self._parts.model, self._parts.args
-        takes = inspect.signature(model.forward).parameters.values()
-        named = any(one.name == "num_items_in_batch" or one.kind == one.VAR_KEYWORD for one in takes)
+        # Such a model predicts each token from those before it, so that the first one is never predicted.
+        self._shifts = type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+        takes = inspect.signature(model.forward).parameters
+        # transformers' other heads take any keyword, and most of them drop this one
+        hands_on = self._shifts or getattr(model, "accepts_loss_kwargs", False)
+        named = "num_items_in_batch" in takes or (
+            hands_on and any(one.kind == one.VAR_KEYWORD for one in takes.values())
+        )
         # The loss of numbers is a mean whatever it is told.
         self._divides = named and getattr(model.config, "problem_type", None) != "regression"
-        # Such a model predicts each token from those before it, so that the first one is never predicted.
-        self._shifts = type(model).__name__.endswith("ForCausalLM")
         epsilon = args.label_smoothing_factor
         self._smoother: Callable[..., Tensor] | None = LabelSmoother(epsilon=epsilon) if epsilon else None
 

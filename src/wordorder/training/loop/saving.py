@@ -141,7 +141,9 @@ class Saving:
         """Save the model and its tokenizer alone, for `from_pretrained`; weights are those of `gathered_weights`."""
         parts = self._training.parts
         model: Any = parts.accelerator.unwrap_model(parts.model, keep_torch_compile=False)
-        model.save_pretrained(folder, **({} if weights is None else {"state_dict": weights}))
+        # in the names that the model has now, by which a checkpoint is read; transformers knows older ones of GPT-NeoX
+        how: dict[str, Any] = {"save_original_format": False}
+        model.save_pretrained(folder, **how, **({} if weights is None else {"state_dict": weights}))
         for path in folder.glob("*.safetensors"):
             path.chmod((folder / "config.json").stat().st_mode)  # safetensors lets nobody else read it
         if self._tokenizer is not None:

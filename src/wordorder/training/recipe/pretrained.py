@@ -1,4 +1,6 @@
-"""`model.pretrained`: a recipe that starts from a saved model takes network, sizes, encoding and tokeniser from it."""
+"""`model.pretrained`: a recipe that starts from a saved model takes network, sizes, encoding and tokeniser from it.
+
+From a model of transformers, too; its encoding alone may then be changed."""
 
 import hashlib
 import os
@@ -53,20 +55,32 @@ def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], s
         return dict(tables), None, list(error.faults)
     faults = _conflicts(saved, model, folder)
     tokenizer, tokenizer_faults = _tokenizer(tables.get("tokenizer", {}), folder)
+    if is_host(saved["network"]) and not faults + tokenizer_faults:
+        tokenizer_faults = _vocabulary_faults(Path(folder))
     filled = {**tables, "model": {**saved, **model, "network": saved["network"]}, "tokenizer": tokenizer}
     return filled, folder, faults + tokenizer_faults
 
 
+def is_host(network: str) -> bool:
+    """Tell whether a recipe's network is a model of transformers."""
+    from wordorder.models.swap.families import FAMILIES
+
+    return network in FAMILIES
+
+
 def read_pretrained(folder: Path) -> dict[str, Any]:
-    """Return [model] of a saved model.
+    """Return [model] of a saved model; of transformers' the type and the encoding alone.
 
     Raises:
         BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
             other files than those that are read.
     """
     from wordorder.models import NETWORK_TASKS, build_config, config_fields
+    from wordorder.models.hosts import MODEL
     from wordorder.models.hub.saved_folder import adapter_faults, elsewhere_faults
-    from wordorder.training.checkpoints.weights import weight_files
+    from wordorder.models.swap.families import FAMILIES
+    from wordorder.models.swap.folder import MODEL_TYPE
+    from wordorder.training.checkpoints.weights import check_host, weight_files
 
     name = f"model.pretrained: {folder}"
     config = _config(folder, name)
@@ -75,8 +89,13 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
         raise BadInput([f"model.pretrained: {fault}" for fault in elsewhere])
     networks = {f"wordorder-{network}": network for network in NETWORK_TASKS}
     kind = config.get("model_type")
+    if isinstance(kind, str) and kind in (*FAMILIES, MODEL_TYPE):
+        return {"network": check_host(folder).model_type, "encoding": MODEL}
     if not isinstance(kind, str) or kind not in networks:
-        raise BadInput(f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}")
+        raise BadInput(
+            f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}; and of transformers: "
+            f"{', '.join(FAMILIES)}"
+        )
     network = networks[kind]
     fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
     try:
@@ -93,16 +112,25 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
     try:
         return read_config(folder)
     except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{name} holds no model (no config.json); name the folder model/ of a finished run") from None
+        raise BadInput(
+            f"{name} holds no model (no config.json); name the folder model/ of a finished run, or one of transformers"
+        ) from None
     except BadInput as error:
         raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
 
 
 def _conflicts(saved: Mapping[str, Any], model: Mapping[str, Any], folder: str) -> list[str]:
     """Return a fault for each field that the recipe sets to another value than the saved model has."""
-    from wordorder.models import config_fields
+    from wordorder.models import HOST_FIELDS, config_fields
 
     network, faults = saved["network"], list[str]()
+    if is_host(network):
+        return [
+            f"model.{name}: {folder} holds a model of transformers ({network}), which says this itself; leave it out; "
+            f"valid beside pretrained: {', '.join(HOST_FIELDS)}"
+            for name in model
+            if name not in HOST_FIELDS
+        ]
     defaults = config_fields(network)
     if model.get("network", network) != network:
         faults.append(f"model.network: {folder} holds a {network}, got {model['network']!r}; leave it out")
@@ -125,6 +153,36 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
     if not table or own.items() <= table.items():
         return own, []
     return own, [f"[tokenizer]: comes with the saved model, from {folder}; leave the section out"]
+
+
+def _vocabulary_faults(folder: Path) -> list[str]:
+    """Return a fault where a model of transformers has no room for its tokeniser's tokens, or that cannot be read."""
+    from wordorder.models.hub.saved_folder import fields_of
+
+    size = fields_of(_config(folder, f"model.pretrained: {folder}")).get("vocab_size")
+    try:
+        tokens = _vocabulary(folder, tokenizer_content(str(folder)))
+    except BadInput as error:
+        return [f"model.pretrained: {fault}" for fault in error.faults]
+    if not isinstance(size, int) or tokens <= size:  # a table may have rows to spare
+        return []
+    return [
+        f"model.pretrained: {folder}: the tokenizer has ids up to {tokens - 1}, the model has {size} tokens; put the "
+        "tokenizer there that the model was trained with"
+    ]
+
+
+@cache
+def _vocabulary(folder: Path, content: str) -> int:
+    """Return the number of ids of a tokeniser; `content`, its digest, makes the cache notice that it was changed.
+
+    A large one takes half a second to read, and a comparison checks its recipe for each run.
+    """
+    from wordorder.data import TokenizerConfig, fixed_vocab_size
+
+    size = fixed_vocab_size(TokenizerConfig(kind="existing", path=str(folder)))
+    assert size is not None  # an existing one has its size
+    return size
 
 
 def tokenizer_content(path: str | None) -> str:

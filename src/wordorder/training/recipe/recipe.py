@@ -12,7 +12,7 @@ from wordorder.hints import MOST_HINTS
 from wordorder.section import Section, unknown_name
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
 from wordorder.training.recipe.packaged import read_tables
-from wordorder.training.recipe.pretrained import ARM, SEED, place
+from wordorder.training.recipe.pretrained import ARM, SEED, is_host, place
 from wordorder.training.recipe.sections import SOURCES, check_run
 from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
 
@@ -33,7 +33,7 @@ class Recipe:
     tokenizer: "TokenizerConfig"
     """The section [tokenizer]."""
     network: str
-    """Name of the network, such as "encoder" or "decoder"."""
+    """Name of the network, such as "encoder" or "decoder"; of a model of transformers its type, such as "llama"."""
     model: Mapping[str, Any]
     """Fields of the network's configuration (without `network`): those of the recipe, or of the saved model that it
     starts from, and the defaults for what they leave out, see `wordorder.models.filled_fields`."""
@@ -88,7 +88,12 @@ class Recipe:
             # The sources stay as they were written, so that a run folder can move between machines.
             "data": _plain(self.data) | {name: self.raw["data"].get(name) for name in SOURCES},
             "tokenizer": _plain(self.tokenizer),
-            "model": {"network": self.network, "pretrained": self.pretrained, **self.model},
+            # transformers' type is no network that a recipe may name
+            "model": {
+                "network": None if is_host(self.network) else self.network,
+                "pretrained": self.pretrained,
+                **self.model,
+            },
             "training": {**self.training, "output_dir": str(self.output_dir)},
         }
         if self.compare is not None and any("model.network" in arm.overrides for arm in self.compare.arms):

@@ -76,13 +76,18 @@ def _model() -> dict[str, Any]:
     """Return the schema of [model]: the fields of all networks' configurations."""
     from wordorder.models import NETWORK_TASKS, config_fields
     from wordorder.models.factory import config_class
+    from wordorder.models.swap.families import FAMILIES
+    from wordorder.tasks import tasks_of
 
     properties: dict[str, Any] = {
         "network": {"enum": list(NETWORK_TASKS), "description": "The network."},
         "pretrained": {
             "type": "string",
             "description": "Folder of a saved model that gives weights, sizes and tokeniser; {arm} and {seed} in it "
-            "stand for an arm's name and a run's seed.",
+            "stand for an arm's name and a run's seed. The model may be one of transformers "
+            f"({', '.join(kind for kind in FAMILIES if tasks_of(kind))}): then only encoding, encoding_options and "
+            "max_position_embeddings (the length of the encoding's tables) may be set beside it, and the encoding "
+            '"model", the default, stands for the positions that the model has of its own.',
         },
         "num_labels": {"type": "integer", "description": "Number of classes; the data says it."},
     }

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from wordorder.errors import BadInput
-from wordorder.hints import fits
+from wordorder.hints import describe, fits
 from wordorder.section import Section, unknown_choice
-from wordorder.tasks import TASKS, metric_fault, tasks_of
+from wordorder.tasks import TASKS, metric_fault, model_class, tasks_of
 from wordorder.training.recipe.arguments import DEFAULTS, argument_faults, with_defaults
-from wordorder.training.recipe.pretrained import complete
+from wordorder.training.recipe.pretrained import complete, is_host
 from wordorder.training.recipe.training_section import GENERATION
 
 if typing.TYPE_CHECKING:
@@ -19,7 +19,7 @@ if typing.TYPE_CHECKING:
 import os
 from pathlib import Path
 
-from wordorder.data.settings import TASK, generated_task
+from wordorder.data.settings import LANES, TASK, generated_task
 from wordorder.limits import matches
 
 BUILT_IN = ("sotu",)
@@ -88,7 +88,10 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     pieces = training.get("segments_per_step")
     pieces = pieces if type(pieces) is int and pieces > 0 else 1
     config, model_faults = None, list[str]()
-    if "model" in tables and not faults:
+    from_host = pretrained is not None and is_host(tables["model"]["network"])
+    if from_host and not faults:
+        config, model_faults = _host(tables["model"], task, Path(str(pretrained)))
+    elif "model" in tables and not faults:
         fields = declared_cls(tokenizer) | _with_segments(tables["model"], data, pieces)
         config, model_faults = _model(fields, task)
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training)
@@ -109,9 +112,11 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         if type(longest) is int:  # the last token is written and not read again
             faults += _too_long(config, longest - 1, f"training.generation_max_length: {longest}")
         faults += _running_text_faults(data, tables["model"], {**training, "segments_per_step": pieces})
+        if from_host and data.packing == LANES:
+            faults.append("data.packing: lanes are for models of this package; leave it out")
         if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
             faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
-    elif "model" in tables:  # a text that is too long is said even if other values are wrong too
+    elif "model" in tables and not from_host:  # a text that is too long is said even if other values are wrong too
         length, decisive = tables.get("data", {}).get("length"), {"network", *_DECISIVE}
         config, _ = _model({name: value for name, value in tables["model"].items() if name in decisive}, None)
         faults += _too_long(config, length, "data.length") if config is not None and type(length) is int else []
@@ -124,7 +129,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     network = model.pop("network")
     # A saved model says itself what follows from its sizes, and an arm may change what others follow from.
     following = pretrained is None and not FOLLOWED & _changed_by_arms(tables.get("compare", {}))
-    model = filled_fields(network, model, following=following)
+    model = model if from_host else filled_fields(network, model, following=following)
     if "encoding" in model:
         model["encoding"] = canonical_name(str(model["encoding"]))
     return {
@@ -221,10 +226,38 @@ def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfi
     return config, faults
 
 
+def _host(table: Mapping[str, Any], task: str | None, folder: Path) -> tuple["PreTrainedConfig | None", list[str]]:
+    """Return the configuration of a model of transformers with the encoding that [model] names, or None, and faults."""
+    from wordorder.models import HOST_FIELDS, host_config
+
+    network, fields = table["network"], {name: table[name] for name in HOST_FIELDS if name in table}
+    faults = [
+        f"model.{name}: must be {describe(HOST_FIELDS[name])}, got {value!r}"
+        for name, value in fields.items()
+        if not fits(HOST_FIELDS[name], value)
+    ]
+    if not faults and fields.get("max_position_embeddings", 1) < 1:
+        faults.append(f"model.max_position_embeddings: must be positive, got {fields['max_position_embeddings']}")
+    done = tasks_of(network)
+    if task is not None and task not in done:
+        faults.append(
+            f"data.task: {folder} holds a model of transformers ({network}), which has no head for {task} here; tasks "
+            f"that it can be trained for: {', '.join(done) or 'none'}"
+        )
+    if faults or not done:
+        return None, faults
+    try:
+        return host_config(folder, model_class(network, task or done[0]), fields, {}), []
+    except (ValueError, TypeError) as error:
+        return None, [_in_model(fault) for fault in (error.faults if isinstance(error, BadInput) else (str(error),))]
+
+
 def _longest(config: "PreTrainedConfig") -> int | None:
     """Return the length of the examples where the recipe gives none."""
-    from wordorder.models import takes_any_length
+    from wordorder.models import longest_text, takes_any_length
 
+    if is_host(config.model_type):
+        return longest_text(config)
     longest = getattr(config, "max_position_embeddings", None)
     # another network with a memory was made for segments, which leave room for its slots
     return longest if takes_any_length(config) else getattr(config, "segment_length", None) or longest

@@ -23,12 +23,12 @@ from wordorder.data.tokenizers.tokenizer import adds_special_tokens
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main, process_count
-from wordorder.models import build_config, build_model, config_fields
+from wordorder.models import build_config, build_model, config_fields, host_config
 from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
-from wordorder.training.checkpoints.weights import load_body
+from wordorder.training.checkpoints.weights import load_body, load_host
 from wordorder.training.loop.batches import FedBatches, WithRows, of_all_processes, training_loader
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
@@ -40,7 +40,7 @@ from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.training import Training
 from wordorder.training.loop.training import prepare as prepare_model
 from wordorder.training.recipe.arguments import build_arguments, running_trackers
-from wordorder.training.recipe.pretrained import find_word_vectors, weights_content
+from wordorder.training.recipe.pretrained import find_word_vectors, is_host, weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.training_section import BEAMS
 from wordorder.training.runs import folder as files
@@ -91,11 +91,14 @@ def _train_and_test(
     state = None if start is None else read_state(start)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
     begins, pretrained, vectors = start is None, None, None
-    model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
-    if begins and recipe.pretrained is not None:
-        pretrained = _start_from_saved_model(model, recipe)
-    elif begins:
-        vectors = _start_from_word_vectors(model, prepared)
+    if is_host(recipe.network):
+        model, pretrained = _start_from_host(recipe, prepared, seed=seed, weights=begins)
+    else:
+        model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
+        if begins and recipe.pretrained is not None:
+            pretrained = _start_from_saved_model(model, recipe)
+        elif begins:
+            vectors = _start_from_word_vectors(model, prepared)
     arguments = build_arguments(recipe.training, folder, (*task.metrics, *task.answer_metrics))
     examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
@@ -109,7 +112,7 @@ def _train_and_test(
     if pretrained is not None:
         if is_main():
             write_json(folder / files.PRETRAINED, pretrained)
-        new, unused = (", ".join(pretrained[name]) or "none" for name in ("new", "unused"))
+        new, unused = (_listed(pretrained[name]) for name in ("new", "unused"))
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
         progress.say(vectors)
@@ -167,17 +170,20 @@ def _train_and_test(
 
 
 def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
-    """Build the model's configuration: the recipe's fields, completed by vocabulary, classes and ids of the data."""
+    """Build the model's configuration: the recipe's fields, completed by vocabulary, classes and ids of the data.
+
+    Of a model of transformers that of its folder, with the recipe's encoding.
+    """
+    if is_host(recipe.network):
+        config = host_config(**_host_parts(recipe, prepared))
+        config.pad_token_id = prepared.tokenizer.pad_token_id  # as training sets it
+        return config
     tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
     known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
     if recipe.pretrained is None and adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
         known["cls_token_id"] = prepared.tokenizer.cls_token_id
-    if prepared.label_names:
-        known["id2label"] = dict(enumerate(prepared.label_names))
-        known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
-        known["num_labels"] = len(prepared.label_names)
+    known |= _labels(recipe, prepared)
     task = TASKS[recipe.data.task]
-    known |= task.model_fields(prepared)
     if task.writes:
         # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
         in_lanes = isinstance(prepared.validation, RunningText)
@@ -191,6 +197,40 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
     if fields["vocab_size"] < tokens:
         raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
     return build_config(recipe.network, **fields)
+
+
+def _labels(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
+    """Return the fields of the configuration that classes, or the task, decide."""
+    found: dict[str, Any] = {}
+    if prepared.label_names:
+        found["id2label"] = dict(enumerate(prepared.label_names))
+        found["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
+        found["num_labels"] = len(prepared.label_names)
+    return found | TASKS[recipe.data.task].model_fields(prepared)
+
+
+def _host_parts(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
+    """Return what makes a model of transformers: its folder, the class of the task, [model] and the classes."""
+    kind = model_class(recipe.network, recipe.data.task)
+    labels = _labels(recipe, prepared)
+    return {"folder": Path(str(recipe.pretrained)), "kind": kind, "fields": recipe.model, "labels": labels}
+
+
+def _start_from_host(
+    recipe: Recipe, prepared: PreparedData, *, seed: int, weights: bool
+) -> tuple[Any, dict[str, Any] | None]:
+    """Build a model of transformers with the recipe's encoding, and return it with the origin of its weights."""
+    parts = _host_parts(recipe, prepared)
+    with quiet_libraries():
+        model, found = load_host(**parts, seed=seed, weights=weights)
+    folder = parts["folder"]
+    return model, {"folder": str(folder), "content": weights_content(folder), **found} if weights else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names in a line, the first few of many."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join([*names[:_MOST_NAMES], *([f"and {more} more"] if more > 0 else [])]) or "none"
 
 
 def _start_from_saved_model(model: Any, recipe: Recipe) -> dict[str, Any]:
@@ -328,6 +368,7 @@ def _logged(log: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:
     return {name.removeprefix("eval_"): value for name, value in rows[-1].items() if name.startswith("eval_")}
 
 
+_MOST_NAMES = 12  # of weights, in a line
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
 
 
