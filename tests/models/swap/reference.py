@@ -1,0 +1,203 @@
+"""Slow references of Llama and BERT: one text at a time, loops over heads, queries and keys, from the papers.
+
+Touvron et al. 2023, https://arxiv.org/abs/2302.13971 (RMSNorm, SwiGLU), with grouped heads as in Ainslie et al. 2023,
+https://arxiv.org/abs/2305.13245; Devlin et al. 2019, https://arxiv.org/abs/1810.04805. Each encoding is written from its
+own paper. All numbers are as wide as the weights, and every weight has its gradient.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+SQUARE_ROOT_OF_HALF = 0.5**0.5
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The encodings of a layer, "model" among them, and its window in tokens."""
+
+    names: tuple[str, ...]
+    window: int | None = None
+
+
+class Order:
+    """What the encodings add, of one text that begins at position 0."""
+
+    def __init__(self, weights, layers, *, heads, head_dim, causal, rotary, zero_based_gates=False):
+        self.weights = {name.split("wordorder.encoding.parts.")[-1]: tensor for name, tensor in weights.items()}
+        self.layers, self.heads, self.head_dim, self.causal, self.rotary = layers, heads, head_dim, causal, rotary
+        self.zero_based_gates = zero_based_gates
+        self.tupe = {}
+
+    def embed(self, x, position):
+        names = self.layers[0].names
+        if "learned" in names:
+            x = x + self.weights["learned.table.weight"][position]
+        if "model" in names and not self.rotary:
+            x = x + self.weights["embeddings.position_embeddings.weight"][position]
+        return x
+
+    def scale(self, layer):
+        """1/sqrt(d), and 1/sqrt(2 d) with TUPE: two terms of equal variance (Ke et al. 2021, Eq. 7)."""
+        names = self.layers[layer].names
+        return (2 * self.head_dim if "tupe-a" in names and "model" not in names else self.head_dim) ** -0.5
+
+    def turned(self, vector, position, layer):
+        """Su et al. 2021, Eq. 34: pair i turns by position * base ** (-2 i / d); pairs are half a head apart."""
+        names = self.layers[layer].names
+        if not ("rope" in names or ("model" in names and self.rotary)):
+            return vector
+        half = self.head_dim // 2
+        rows = []
+        for i in range(half):
+            angle = torch.tensor(position * 10_000.0 ** (-2 * i / self.head_dim), dtype=torch.float64)
+            rows.append((vector[i], vector[i + half], angle))
+        first = [a * angle.cos() - b * angle.sin() for a, b, angle in rows]
+        second = [b * angle.cos() + a * angle.sin() for a, b, angle in rows]
+        return torch.stack(first + second)
+
+    def sees(self, layer, query, key):
+        window = self.layers[layer].window
+        if self.causal and key > query:
+            return False
+        return window is None or abs(query - key) < window
+
+    def score(self, layer, head, query, key, q, k, log_gates):
+        """The score of one pair; q and k are not turned yet."""
+        names, distance, scale = self.layers[layer].names, key - query, self.scale(layer)
+        score = scale * (self.turned(q, query, layer) @ self.turned(k, key, layer))
+        if "alibi" in names:  # Press et al. 2022, Sec. 3
+            score = score - 2.0 ** (-8 * (head + 1) / self.heads) * abs(distance)
+        if "t5" in names:  # Raffel et al. 2020; the table is sqrt(d) times as strong where q.k is divided by it
+            score = score + self.head_dim**0.5 * self.weights["t5.table.weight"][self.bucket(distance), head]
+        if "kerple" in names:  # Chi et al. 2022, the logarithmic kernel
+            r1, r2 = (torch.log(1 + self.weights[f"kerple.raw_{r}"][head].exp()) for r in ("r1", "r2"))
+            score = score - r1 * torch.log(1 + r2 * abs(distance))
+        if "shaw" in names:  # Shaw et al. 2018, Eq. 4
+            number = sum("shaw" in other.names for other in self.layers[:layer])
+            table = self.weights[f"shaw.tables.{number}.weight"]
+            furthest = len(table) // 2
+            score = score + scale * (q @ table[furthest + max(-furthest, min(furthest, distance))])
+        if "tupe-a" in names:
+            score = score + self.untied(head, query, key)
+        if "fox" in names:
+            score = score + self.forgotten(head, query, key, log_gates)
+        return score
+
+    def bucket(self, distance, buckets=32, furthest=128):
+        """Raffel et al. 2020: half of the buckets exact, half logarithmic up to ``furthest``; a half for each side."""
+        first = 0
+        if not self.causal:
+            buckets //= 2
+            first = buckets if distance > 0 else 0
+        distance, exact = abs(distance), buckets // 2
+        if distance < exact:
+            return first + distance
+        step = math.floor(math.log(distance / exact) / math.log(furthest / exact) * (buckets - exact))
+        return first + min(exact + step, buckets - 1)
+
+    def untied(self, head, query, key):
+        """Ke et al. 2021, Eq. 7 and 9; with [CLS] the table has a row before that of position 0, see `thetas`."""
+        rows = 0 if self.causal else 1
+        if rows and query == 0:
+            return self.row_product(head, 0, 0)
+        if rows and key == 0:
+            return self.row_product(head, 1, 1)
+        return self.row_product(head, query + rows, key + rows)
+
+    def row_product(self, head, first, second):
+        def projected(row, which):
+            if (row, which) not in self.tupe:
+                x = self.weights["tupe.table.weight"][row]
+                x = (x - x.mean()) / (x.var(correction=0) + 1e-5).sqrt()
+                x = x * self.weights["tupe.norm.weight"] + self.weights["tupe.norm.bias"]
+                matrix, bias = (self.weights[f"tupe.{which}_projection.{part}"] for part in ("weight", "bias"))
+                self.tupe[row, which] = matrix @ x + bias
+            return self.tupe[row, which][head * self.head_dim : (head + 1) * self.head_dim]
+
+        return (2 * self.head_dim) ** -0.5 * (projected(first, "query") @ projected(second, "key"))
+
+    def log_gates(self, layer, x):
+        """Lin et al. 2025, Eq. 5: log f of each token and head, for keys on the left, then on the right."""
+        if "fox" not in self.layers[layer].names:
+            return None
+        number = sum("fox" in other.names for other in self.layers[:layer])
+        matrix, bias = (self.weights[f"fox.gates.{number}.{part}"] for part in ("weight", "bias"))
+        logs = [-torch.log(1 + torch.exp(-(matrix @ token + bias + 5.0))) for token in x]
+        if self.zero_based_gates:
+            logs = [self.weights["fox.strength"][number] * log for log in logs]
+        return logs
+
+    def forgotten(self, head, query, key, log_gates):
+        """Eq. 6: the gates of all tokens after the key up to the query; mirrored, with gates of their own."""
+        if key <= query:
+            between = [log_gates[token][head] for token in range(key + 1, query + 1)]
+        else:
+            between = [log_gates[token][self.heads + head] for token in range(query, key)]
+        return sum(between, torch.zeros((), dtype=torch.float64))
+
+    def attention(self, layer, x, q, k, v):
+        """The outputs of all heads, (T, H d); q (T, H, d), k and v (T, groups, d)."""
+        log_gates, outputs = self.log_gates(layer, x), []
+        for query in range(len(x)):
+            by_head = []
+            for head in range(self.heads):
+                group = head * k.shape[1] // self.heads
+                keys = [key for key in range(len(x)) if self.sees(layer, query, key)]
+                scores = [self.score(layer, head, query, key, q[query, head], k[key, group], log_gates) for key in keys]
+                exponentials = torch.stack(scores).exp()
+                parts = exponentials / exponentials.sum()
+                by_head.append(sum(part * v[key, group] for part, key in zip(parts, keys, strict=True)))
+            outputs.append(torch.cat(by_head))
+        return torch.stack(outputs)
+
+
+def llama(weights, config, order, ids):
+    """Return the logits of one text, (T, V)."""
+    rms = config.rms_norm_eps
+
+    def norm(x, name):
+        return weights[name] * x / (x.square().mean(-1, keepdim=True) + rms).sqrt()
+
+    x = torch.stack([order.embed(weights["model.embed_tokens.weight"][i], at) for at, i in enumerate(ids.tolist())])
+    for layer in range(config.num_hidden_layers):
+        names = f"model.layers.{layer}."
+        normed = norm(x, names + "input_layernorm.weight")
+        q, k, v = (
+            (normed @ weights[f"{names}self_attn.{which}_proj.weight"].T).unflatten(-1, (-1, order.head_dim))
+            for which in "qkv"
+        )
+        x = x + order.attention(layer, normed, q, k, v) @ weights[names + "self_attn.o_proj.weight"].T
+        normed = norm(x, names + "post_attention_layernorm.weight")
+        gate, up = (normed @ weights[f"{names}mlp.{which}_proj.weight"].T for which in ("gate", "up"))
+        x = x + (gate / (1 + torch.exp(-gate)) * up) @ weights[names + "mlp.down_proj.weight"].T
+    return norm(x, "model.norm.weight") @ weights["lm_head.weight"].T
+
+
+def bert(weights, config, order, ids):
+    """Return the last layer's output of one text, (T, C)."""
+
+    def linear(x, name):
+        return x @ weights[name + ".weight"].T + weights[name + ".bias"]
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdim=True)
+        x = centred / (centred.square().mean(-1, keepdim=True) + config.layer_norm_eps).sqrt()
+        return x * weights[name + ".weight"] + weights[name + ".bias"]
+
+    words, types = (weights[f"embeddings.{which}_embeddings.weight"] for which in ("word", "token_type"))
+    x = torch.stack([order.embed(words[i] + types[0], at) for at, i in enumerate(ids.tolist())])
+    x = norm(x, "embeddings.LayerNorm")
+    for layer in range(config.num_hidden_layers):
+        names = f"encoder.layer.{layer}."
+        q, k, v = (
+            linear(x, f"{names}attention.self.{which}").unflatten(-1, (-1, order.head_dim))
+            for which in ("query", "key", "value")
+        )
+        attended = linear(order.attention(layer, x, q, k, v), names + "attention.output.dense")
+        x = norm(x + attended, names + "attention.output.LayerNorm")
+        inner = linear(x, names + "intermediate.dense")
+        inner = inner * 0.5 * (1 + torch.erf(inner * SQUARE_ROOT_OF_HALF))
+        x = norm(x + linear(inner, names + "output.dense"), names + "output.LayerNorm")
+    return x

@@ -1,0 +1,143 @@
+"""Swapped models in float64 against slow references in loops: outputs, and the gradient of every weight."""
+
+import pytest
+import torch
+from reference import Layer, Order, bert, llama
+from swapped_models import drawn, ids_of, model_of, output_of, padded, swapped
+from torch.testing import assert_close
+from transformers.models.llama import modeling_llama
+
+LAYERS = 2
+PATTERNS = {
+    "none": [Layer(("none",))],
+    "rope": [Layer(("rope",))],
+    "alibi": [Layer(("alibi",))],
+    "t5": [Layer(("t5",))],
+    "kerple": [Layer(("kerple",))],
+    "shaw": [Layer(("shaw",))],
+    "tupe-a": [Layer(("tupe-a",))],
+    "learned": [Layer(("learned",))],
+    "fox": [Layer(("fox",))],
+    "rope+fox": [Layer(("rope", "fox"))],
+    "rope+shaw": [Layer(("rope", "shaw"))],
+    "learned+t5": [Layer(("learned", "t5"))],
+    "rope*2,none": [Layer(("rope",)), Layer(("rope",)), Layer(("none",))],
+    "none,shaw": [Layer(("none",)), Layer(("shaw",))],
+    "alibi,fox": [Layer(("alibi",)), Layer(("fox",))],
+    "rope@4": [Layer(("rope",), 4)],
+    "t5@3,none": [Layer(("t5",), 3), Layer(("none",))],
+    "fox@1,tupe-a@5": [Layer(("fox",), 1), Layer(("tupe-a",), 5)],
+    "model": [Layer(("model",))],
+    "model@3": [Layer(("model",), 3)],
+    "model+t5": [Layer(("model", "t5"))],
+    "model+shaw": [Layer(("model", "shaw"))],
+    "model+tupe-a": [Layer(("model", "tupe-a"))],
+    "model+fox": [Layer(("model", "fox"))],
+    "model+kerple": [Layer(("model", "kerple"))],
+    "model+learned": [Layer(("model", "learned"))],
+    "model,none": [Layer(("model",)), Layer(("none",))],
+    "model+t5,none@4": [Layer(("model", "t5")), Layer(("none",), 4)],
+}
+WITHOUT_A_ZERO = ("model+kerple",)
+FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox")
+REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4")
+
+
+def cases(kind):
+    for name in PATTERNS:
+        if not (kind == "bert" and name in REFUSED_BY_BERT):
+            yield pytest.param(kind, name, marks=() if name in FAST else pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Have transformers' RMSNorm and rotation compute in float64, as the rest of a model in float64 does."""
+
+    def norm(self, x):
+        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
+
+    def angles(self, x, position_ids):
+        width = self.config.hidden_size // self.config.num_attention_heads
+        frequency = 10_000.0 ** (-torch.arange(0, width, 2, dtype=x.dtype) / width)
+        angle = position_ids[..., None].to(x.dtype) * frequency.repeat(2)
+        return angle.cos(), angle.sin()
+
+    monkeypatch.setattr(modeling_llama.LlamaRMSNorm, "forward", norm)
+    monkeypatch.setattr(modeling_llama.LlamaRotaryEmbedding, "forward", angles)
+
+
+def model_and_reference(kind, name):
+    """A swapped model in float64, and a function from a text to the reference's output, over the same weights."""
+    pattern, start = PATTERNS[name], {"start": "drawn"} if name in WITHOUT_A_ZERO else {}
+    model = swapped(kind, name, fields={"num_hidden_layers": max(LAYERS, len(pattern))}, **start).double()
+    config = model.config
+    order = Order(
+        dict(model.named_parameters()),
+        [pattern[layer % len(pattern)] for layer in range(config.num_hidden_layers)],
+        heads=config.num_attention_heads,
+        head_dim=config.hidden_size // config.num_attention_heads,
+        causal=kind == "llama",
+        rotary=kind == "llama",
+        zero_based_gates="model" in name,
+    )
+    compute = llama if kind == "llama" else bert
+    return model, lambda text: compute(dict(model.named_parameters()), config, order, text)
+
+
+@pytest.mark.parametrize(("kind", "name"), [*cases("llama"), *cases("bert")])
+def test_outputs_are_those_of_loops_at_odd_lengths_and_with_padding(kind, name):
+    model, reference = model_and_reference(kind, name)
+    texts = [ids_of(length, seed=length) for length in (1, 7, 13)]
+    with torch.no_grad():
+        expected = [reference(text) for text in texts]
+        for text, output in zip(texts, expected, strict=True):
+            assert_close(output_of(model, text[None])[0], output, rtol=0, atol=1e-11)
+        for starts in ((12, 6, 0), (0, 0, 0), (3, 5, 1)):
+            ids, mask = padded(texts, starts, kind)
+            # BERT's own table counts columns unless it is told positions
+            told = {"position_ids": (mask.cumsum(1) - 1).clamp(min=0)} if "model" in name else {}
+            outputs = output_of(model, ids, attention_mask=mask, **told)
+            for row, start, text, output in zip(outputs, starts, texts, expected, strict=True):
+                assert_close(row[start : start + len(text)], output, rtol=0, atol=1e-11)
+
+
+LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FAST[:4] else pytest.mark.slow) for n in LEARNED])
+def test_every_gradient_is_that_of_loops(kind, name):
+    model, reference = model_and_reference(kind, name)
+    texts, starts = [ids_of(7, seed=7), ids_of(5, seed=5)], (1, 0)
+    ids, mask = padded(texts, starts, kind)
+    told = {"position_ids": (mask.cumsum(1) - 1).clamp(min=0)} if "model" in name else {}
+    outputs = output_of(model, ids, attention_mask=mask, **told)
+    ours = torch.cat([row[start : start + len(text)] for row, start, text in zip(outputs, starts, texts, strict=True)])
+    expected = torch.cat([reference(text) for text in texts])
+    upstream = torch.randn_like(expected)
+    names, weights = zip(*((n, p) for n, p in model.named_parameters() if "pooler" not in n), strict=True)
+    mine, other = (torch.autograd.grad(y, weights, upstream, allow_unused=True) for y in (ours, expected))
+    # of keys' biases the softmax cancels the gradient up to rounding, so all are measured by the largest
+    largest = max(gradient.abs().max() for gradient in other)
+    new = [gradient.abs().max() for weight, gradient in zip(names, other, strict=True) if "wordorder" in weight]
+    assert name == "rope" or max(new) > 1e-4 * largest
+    for weight, one, two in zip(names, mine, other, strict=True):
+        assert_close(one, two, rtol=0, atol=1e-12 * largest, msg=lambda text, weight=weight: f"{weight}: {text}")
+
+
+def test_the_reference_of_the_plain_model_is_the_plain_model():
+    """What the references compute without any swap: they are transformers' models."""
+    for kind, compute in (("llama", llama), ("bert", bert)):
+        plain = drawn(model_of(kind)).double()
+        config, text = plain.config, ids_of(13)
+        order = Order(
+            dict(plain.named_parameters()),
+            [Layer(("model",))] * config.num_hidden_layers,
+            heads=4,
+            head_dim=8,
+            causal=kind == "llama",
+            rotary=kind == "llama",
+        )
+        with torch.no_grad():
+            expected = compute(dict(plain.named_parameters()), config, order, text)
+            assert_close(output_of(plain, text[None])[0], expected, rtol=0, atol=1e-12)
