@@ -1,8 +1,8 @@
 """Slow references of Llama and BERT: one text at a time, loops over heads, queries and keys, from the papers.
 
 Touvron et al. 2023, https://arxiv.org/abs/2302.13971 (RMSNorm, SwiGLU), with grouped heads as in Ainslie et al. 2023,
-https://arxiv.org/abs/2305.13245; Devlin et al. 2019, https://arxiv.org/abs/1810.04805. Each encoding is written from its
-own paper. All numbers are as wide as the weights, and every weight has its gradient.
+https://arxiv.org/abs/2305.13245; Devlin et al. 2019, https://arxiv.org/abs/1810.04805. Each encoding is written from
+its own paper. All numbers are as wide as the weights, and every weight has its gradient.
 """
 
 import math

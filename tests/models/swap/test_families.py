@@ -151,5 +151,5 @@ def test_rope_with_the_models_base_is_the_models_own(kind):
 def test_texts_that_would_see_each_other_are_refused(kind):
     model = swapped(kind, "t5")
     positions = torch.cat((torch.arange(5), torch.arange(7)))[None]
-    with pytest.raises(BadInput, match="begin anew within a row.*give each text a row"):
+    with pytest.raises(BadInput, match=r"begin anew within a row.*give each text a row"):
         output_of(model, ids_of(1, 12), position_ids=positions)
