@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wordorder.encodings import Composition, Encoding, OnQueriesAndKeys, OnScores, OnScoresByContent, Rotary
 from wordorder.models.swap.call import NAME
 from wordorder.models.swap.families import NoPositions, NoRotation, put_module
-from wordorder.models.swap.order import WordOrder
+from wordorder.models.swap.order import WordOrder, begin
 from wordorder.ops import Arbitrary
 
 
@@ -68,7 +68,7 @@ def install(order: WordOrder) -> None:
         for config in {id(a.config): a.config for a in (body, *host.attentions)}.values():
             _change(order, config, "_attn_implementation_internal", value=NAME)
     body.add_module("wordorder", order)
-    order.hooks.append(body.register_forward_pre_hook(order.begin, **hook))
+    order.hooks.append(body.register_forward_pre_hook(begin, **hook))
     order.train(body.training)
 
 

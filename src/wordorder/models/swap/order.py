@@ -65,8 +65,16 @@ class WordOrder(nn.Module):
         """FoX, which reads the input of layers."""
         return cast("Fox | None", self.encoding.parts["fox"]) if "fox" in self.encoding.parts else None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "WordOrder":
+        """Copy it with its model; alone, as PEFT copies what it trains, the model around it stays one."""
+        if id(self.host.body) not in memo:
+            memo |= {id(thing): thing for thing in (self._host, self.removed, self.changed, self.hooks)}
+        result = memo[id(self)] = object.__new__(type(self))
+        result.__setstate__(copy.deepcopy(self.__dict__, memo))
+        return result
+
     def begin(self, body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[()], dict[str, Any]]:
-        """Embed, and hand down what the layers read; a forward pre-hook of the body."""
+        """Embed, and hand down what the layers read; `begin` calls it."""
         inputs = dict(zip(self.argument_names, args, strict=False)) | kwargs
         self._check(inputs)
         ids, x = inputs.get("input_ids"), inputs.get("inputs_embeds")
@@ -238,6 +246,11 @@ class WordOrder(nn.Module):
                 by_type[kind] = of_queries, of_keys
             rotations[layer] = by_type[kind]
         return rotations
+
+
+def begin(body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[()], dict[str, Any]]:
+    """Call the encoding that the body has now, which may be the copy that PEFT trains; a forward pre-hook of it."""
+    return cast(Any, body).wordorder.begin(body, args, kwargs)
 
 
 def _factors(host: Host, encoding: Composition, kinds: tuple[LayerKind, ...]) -> tuple[float, ...]:
