@@ -23,6 +23,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from wordorder.errors import BadInput
+from wordorder.models.swap.families import FAMILIES, hosts_of
 
 MODEL_TYPE = "wordorder-swapped"
 REMEDY = "a swapped model: import wordorder.models, then AutoModel...from_pretrained(folder)"
@@ -38,7 +39,8 @@ class SwappedFields:
     def to_json_file(self, json_file_path: str | Path, use_diff: bool = True) -> None:
         """Write the configuration as a type of its own."""
         fields = cast(Any, self).to_dict()
-        fields.pop("wordorder", None)
+        for name in ("wordorder", "_name_or_path"):  # transformers writes no path of this machine either
+            fields.pop(name, None)
         kind = fields.pop("model_type")
         document = {
             "model_type": MODEL_TYPE,
@@ -69,13 +71,30 @@ class SwappedConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Return the configuration of the model, with what was swapped in ``wordorder``."""
-        document = dict(config_dict)
-        swapped, host = dict(document["wordorder"]), dict(document["host"])
-        kind = swapped.pop("host_type")
-        host["architectures"] = document.get("architectures")
+        settings, host = config_dict.get("wordorder"), config_dict.get("host")
+        kind = settings.get("host_type") if isinstance(settings, dict) else None
+        if kind not in FAMILIES or not isinstance(host, dict):
+            raise BadInput(
+                "config.json of a swapped model must hold wordorder.host_type, one of"
+                f" {', '.join(FAMILIES)} (got {kind!r}), and that model's fields below host"
+            )
+        swapped = checked_settings({**cast(Any, settings)}, "config.json")
+        host = {**host, "architectures": config_dict.get("architectures")}
         result = swapped_class(type(AutoConfig.for_model(kind))).from_dict(host, **kwargs)
         (result[0] if isinstance(result, tuple) else result).wordorder = swapped
         return result
+
+
+def checked_settings(settings: dict[str, Any], where: object) -> dict[str, Any]:
+    """Return the arguments of `swap_encoding` that a file holds beside the type of its model."""
+    settings.pop("host_type", None)
+    types = {"encoding": str, "options": dict, "max_positions": int}
+    if {name: type(value) for name, value in settings.items()} != types:
+        raise BadInput(
+            f"{where} must hold encoding (a name), options (a table) and max_positions (a number) of a swapped"
+            f" model, got {settings}"
+        )
+    return settings
 
 
 @cache
@@ -102,7 +121,6 @@ def loader_of(host: type[PreTrainedModel], config: Any) -> Any:
     """Return a class whose objects are the host's, swapped as the configuration says: weights then load by name."""
 
     def make(cls: type, settings: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
-        from wordorder.models.swap.families import hosts_of
         from wordorder.models.swap.swap import swap_encoding
 
         model = host(settings, *args, **kwargs)
@@ -176,12 +194,12 @@ def load_swapped(base: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     try:
         document = dict(json.loads((path / SETTINGS).read_text("utf-8")))
         weights = load_file(path / WEIGHTS)
-        kind = document.pop("host_type")
-        name = document.pop("base_model")
+        kind, name = document["host_type"], document.pop("base_model")
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise BadInput(f"{path} is no folder of save_swapped ({SETTINGS}, {WEIGHTS}): {error}") from None
     if base.config.model_type != kind:
         raise BadInput(f"{path} belongs to a {kind} ({name}), and the model is a {base.config.model_type}")
+    document = checked_settings(document, path / SETTINGS)
     with torch.device("meta"):  # what the weights will have to be, before the model is touched
         planned = type(base)(copy.deepcopy(base.config))
     shapes = {key: tensor.shape for key, tensor in _weights(swap_encoding(planned, **document)).items()}
