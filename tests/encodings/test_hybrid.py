@@ -15,6 +15,7 @@ from wordorder.encodings import (
     pattern_of,
     split_options,
 )
+from wordorder.encodings.build import LayerKind, layer_kinds
 from wordorder.errors import BadInput
 from wordorder.ops import Contiguous
 
@@ -38,6 +39,43 @@ def build(name, **options):
 def test_patterns_are_read_part_by_part(name, pattern):
     assert pattern_of(name) == tuple(pattern)
     assert names_of(name) == tuple(dict.fromkeys(part for names in pattern for part in names))
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("rope@512*2,none", [LayerKind(("rope",), 512)] * 2 + [LayerKind(("none",))]),
+        (" RoPE + tupe_a @ 7 * 1 ", [LayerKind(("rope", "tupe-a"), 7)]),
+        ("model*2,none@3", [LayerKind(("model",))] * 2 + [LayerKind(("none",), 3)]),
+        ("model+fox@999999999", [LayerKind(("model", "fox"), 999_999_999)]),
+    ],
+)
+def test_windows_and_reserved_names_are_read_layer_by_layer(name, kinds):
+    assert layer_kinds(name, reserved=("model",)) == tuple(kinds)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((f"rope@{size}", "after '@' comes the window") for size in ("", "0", "-3", "1.5", "x", "10000000000", "4@5")),
+        ("rope@512+fox", "at the layer's end"),
+        ("@4", "unknown encoding ''"),
+        ("rope*2@4", r"after '\*' comes how many layers in a row"),
+        ("rope@4*0", r"after '\*' comes how many layers in a row"),
+        ("rope,", "unknown encoding ''"),
+        ("rope,model", "unknown encoding 'model'"),
+        ("t5+T5@3", "names a part twice"),
+    ],
+)
+def test_windows_that_are_no_numbers_are_refused(name, words):
+    with pytest.raises(BadInput, match=words):
+        layer_kinds(name)
+
+
+def test_networks_of_this_package_have_no_windows():
+    for read in (pattern_of, names_of, build):
+        with pytest.raises(BadInput, match=r"windows of single layers \('@'\) are for models of transformers"):
+            read("rope@4,none")
 
 
 @pytest.mark.parametrize(
