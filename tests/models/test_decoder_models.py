@@ -10,7 +10,7 @@ from wordorder.errors import BadInput
 from wordorder.models import NETWORK_TASKS, build_config, build_model
 from wordorder.models.pretrained import CACHE
 
-NAMES = [*CATALOG, "learned+t5"]
+NAMES = [*(name for name, kind in CATALOG.items() if "decoder" not in kind.refused_in), "learned+t5"]
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 32,

@@ -29,9 +29,11 @@ MEMORIES = {
     "look-ahead": {"memory": "look-ahead", "memory_length": 4, "segment_length": 5},
 }
 MEMORY_OF = {
-    name: "segment-recurrence" if "look-ahead" in kind.refused_in else "look-ahead" for name, kind in CATALOG.items()
+    name: "segment-recurrence" if "look-ahead" in kind.refused_in else "look-ahead"
+    for name, kind in CATALOG.items()
+    if "decoder" not in kind.refused_in
 }
-CASES = [(name, memory) for name in CATALOG for memory in ("none", MEMORY_OF[name])]
+CASES = [(name, memory) for name in MEMORY_OF for memory in ("none", MEMORY_OF[name])]
 every = pytest.mark.parametrize(("encoding", "memory"), CASES)
 
 

@@ -8,7 +8,7 @@ from wordorder.encodings import CATALOG
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous
 
-NAMES = [*CATALOG, "learned+t5", "rope+tupe-a"]
+NAMES = [*(name for name, kind in CATALOG.items() if "decoder" not in kind.refused_in), "learned+t5", "rope+tupe-a"]
 IN_ENCODERS = [name for name in NAMES if name not in CATALOG or "encoder" not in CATALOG[name].refused_in]
 FROM_PAPER = ["none", "sinusoidal", "rope", "t5", "tupe-r", "alibi"]
 SIZES = {"width": 24, "layers": 2, "heads": 4, "max_positions": 80, "dropout": 0.0, "attention_dropout": 0.0}

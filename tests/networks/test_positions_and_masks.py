@@ -63,13 +63,16 @@ WRONG_MASKS = {
 }
 
 
+NAMES = [name for name, kind in CATALOG.items() if not {"encoder", "decoder"} <= {*kind.refused_in}]
+
+
 def network(name: str) -> Encoder | Decoder:
     """A tiny network with this encoding."""
     kind = Decoder if "encoder" in CATALOG[name].refused_in else Encoder
     return kind(12, width=8, layers=1, heads=2, max_positions=16, encoding=name).eval()
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_encoding_refuses_the_same_positions(name):
     read = network(name)
     for make, words in WRONG_KIND.values():
@@ -86,7 +89,7 @@ def test_every_encoding_refuses_the_same_positions(name):
         assert read(IDS, given).hidden.shape == (2, 6, 8)
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_encoding_refuses_the_same_padding(name):
     read, wanted = network(name), r"key_padding_mask must be bool \(batch, tokens\) = \(2, 6\), True = padding, "
     for given, words in WRONG_PADDING.values():
@@ -96,14 +99,14 @@ def test_every_encoding_refuses_the_same_padding(name):
     assert_close(read(IDS, key_padding_mask=none).hidden, read(IDS).hidden)
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_network_reads_an_empty_text(name):
     read = network(name)
     with pytest.raises(BadInput, match="at least one token, got 0"):
         read(IDS[:, :0])
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize("name", NAMES)
 def test_attention_refuses_an_order_or_a_mask_of_other_sizes(name):
     read = network(name)
     q = torch.randn(2, 2, 6, 4)
