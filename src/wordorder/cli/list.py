@@ -110,7 +110,16 @@ def entries() -> dict[str, Any]:
     for name, encoding in CATALOG.items():
         with torch.device("meta"):  # the sizes of BERT-Base: counted, never filled
             use = "decoder" if "encoder" in encoding.refused_in else "encoder"
-            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512, vocabulary=30522, use=use)
+            built = build_encoding(
+                name,
+                width=768,
+                heads=12,
+                layers=12,
+                max_positions=512,
+                vocabulary=30522,
+                use=use,
+                layer_inputs=True,
+            )
         options = options_of(encoding)
         encodings.append(
             {
@@ -170,7 +179,10 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
     print_text(f"Parameters at the sizes of BERT-Base: {f'{total:,} ({parts})' if total else 'none'}")
     print_text(f"Longest text: {'max_position_embeddings, the rows of its table' if entry['bounded'] else 'any'}")
     refused: Mapping[str, str] = entry["refused_in"]
-    print_text(f"Works in: {', '.join(said for use, said in _USES.items() if use not in refused)}")
+    works = [said for use, said in _USES.items() if use not in refused]
+    if {"encoder", "decoder"} <= {*refused}:
+        works = ["models of transformers (wordorder.models.swap_encoding)"]
+    print_text(f"Works in: {', '.join(works)}")
     for use, reason in refused.items():
         print_text(f"Not in {_USES[use]}: {reason}")
     print()
