@@ -244,14 +244,14 @@ def register_models() -> None:
 
 
 CONTENT = ("qkv", "out", "q", "kv", "query", "key", "value")
-"""Projections of attention: queries, keys and values together, back, those of cross-attention, and a graft's host's."""
+"""Projections of attention: queries, keys and values together, back, those of cross-attention, and a BERT's."""
 
 POSITIONS = ("query_projection", "key_projection")
 """TUPE's projections of positions, which all layers share."""
 
 
 def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
-    """Return names for ``LoraConfig(target_modules=...)`` of any model of this package, grafted ones too.
+    """Return names for ``LoraConfig(target_modules=...)`` of any model of this package, and of a swapped BERT.
 
     Hu et al. 2021, "LoRA", https://arxiv.org/abs/2106.09685, adapt the projections of attention and nothing else;
     so does this. Each of these modules is called wherever it is used, memory's slots included, so that the adapter
@@ -275,5 +275,7 @@ def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
         raise ValueError(f"model must have attention ({', '.join(CONTENT)}), got {type(model).__name__}")
     positional = [name for name in POSITIONS if name in names]
     if positions and not positional:
-        raise ValueError(f"positions: encoding {model.config.encoding!r} has no projections of positions; leave it out")
+        config = model.config
+        encoding = config.wordorder["encoding"] if hasattr(config, "wordorder") else config.encoding
+        raise ValueError(f"positions: encoding {encoding!r} has no projections of positions; leave it out")
     return content + positional if positions else content

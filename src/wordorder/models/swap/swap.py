@@ -76,8 +76,10 @@ def swap_encoding(
             quantised, holds adapters or has cross-attention that is not T5's; the encoding is unknown, replaces the
             token table, is not defined for this kind of model, or has no weights that make it 0 beside "model".
     """
-    hosts, encoding = hosts_of(model), canonical_name(encoding)
+    hosts = hosts_of(model)
     _check_model(model, hosts)
+    layer_kinds(encoding, reserved=(MODEL,))  # refuses what is no pattern
+    encoding = canonical_name(encoding)
     planned = [_build(host, encoding, options, max_positions, start, seed) for host in hosts]
     # From here on nothing is refused: a model is swapped as a whole, or left as it was.
     register_attention()
