@@ -29,8 +29,8 @@ class RotaryOfEncoding(nn.Module):
         return cos, sin
 
 
-def install(order: WordOrder) -> None:
-    """Take the model's own positions away where they go, and let ours act."""
+def install(order: WordOrder, config: Any) -> None:
+    """Take the model's own positions away where they go, and let ours act; ``config`` is that of the whole model."""
     host, encoding, body, family = order.host, order.encoding, order.host.body, order.host.family
     places = set(encoding.place_of.values())
     keeps = [layer.keeps for layer in order.layers]
@@ -65,8 +65,10 @@ def install(order: WordOrder) -> None:
             if isinstance(module, type(host.attentions[0])) and (not any(keeps) or module not in host.attentions):
                 order.hooks.append(module.register_forward_pre_hook(order.no_bias, **hook))
     if order.in_function:
-        for config in {id(a.config): a.config for a in (body, *host.attentions)}.values():
-            _change(order, config, "_attn_implementation_internal", value=NAME)
+        # `generate` makes masks by the configuration of the whole model, which a T5 shares with neither stack
+        for part in (config, body.config, *(attention.config for attention in host.attentions)):
+            if part._attn_implementation != NAME:
+                _change(order, part, "_attn_implementation_internal", value=NAME)
     body.add_module("wordorder", order)
     order.hooks.append(body.register_forward_pre_hook(begin, **hook))
     order.train(body.training)

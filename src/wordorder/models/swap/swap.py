@@ -86,7 +86,7 @@ def swap_encoding(
     settings = {"encoding": encoding, "options": planned[0][1], "max_positions": planned[0][2]}
     folder.give_config(model, settings)
     for order, _, _ in planned:
-        install(order)
+        install(order, model.config)
     return model
 
 
