@@ -14,6 +14,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from wordorder.errors import BadInput, WordOrderError
 from wordorder.limits import is_plain_name, one_line, read_json
+from wordorder.models.config.faults import stranger_faults
 from wordorder.networks import initialise
 
 WEIGHTS = "model.safetensors"
@@ -118,7 +119,11 @@ def adapter_faults(folder: Path) -> list[str]:
 
 def load_config(kind: Any, folder: Path) -> Any:
     """Load the configuration of a folder; its own code, if it has any, is neither run nor asked about."""
-    faults = elsewhere_faults(folder, read_config(folder))
+    settings = fields_of(read_config(folder))
+    faults, names = elsewhere_faults(folder, settings), settings.get("id2label")
+    if isinstance(names, dict | None):
+        known = cast("dict[str, Any] | None", names)
+        faults += [f"{folder / CONFIG}: {fault}" for fault in stranger_faults(settings, known)]
     if faults:
         raise BadInput(faults)
     asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code

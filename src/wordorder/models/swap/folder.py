@@ -23,6 +23,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from wordorder.errors import BadInput
+from wordorder.models.config.faults import stranger_faults
 from wordorder.models.swap.families import FAMILIES, hosts_of
 
 MODEL_TYPE = "wordorder-swapped"
@@ -78,6 +79,9 @@ class SwappedConfig(PreTrainedConfig):
                 "config.json of a swapped model must hold wordorder.host_type, one of"
                 f" {', '.join(FAMILIES)} (got {kind!r}), and that model's fields below host"
             )
+        faults = stranger_faults(cast("dict[str, Any]", host), None)
+        if faults:
+            raise BadInput([f"config.json: {fault}" for fault in faults])
         swapped = checked_settings({**cast(Any, settings)}, "config.json")
         host = {**host, "architectures": config_dict.get("architectures")}
         result = swapped_class(type(AutoConfig.for_model(kind))).from_dict(host, **kwargs)
