@@ -154,17 +154,17 @@ def test_a_decoder_with_code_of_its_own_writes_with_ours(models: Path, tmp_path:
 
 
 @pytest.fixture
-def grafted(models: Path, tmp_path: Path) -> Path:
-    """A grafted BERT, whose configuration is a class of transformers that takes any field."""
+def swapped(models: Path, tmp_path: Path) -> Path:
+    """A swapped BERT, whose configuration has the fields of transformers' below host."""
     from transformers import BertConfig, BertForMaskedLM
 
-    from wordorder.models import graft
+    from wordorder.models import swap_encoding
 
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     host = BertForMaskedLM(BertConfig(vocab_size=261, max_position_embeddings=32, **sizes))
-    shutil.copytree(models / "encoder", tmp_path / "grafted")
-    graft(host, "tupe-r").save_pretrained(tmp_path / "grafted")
-    return tmp_path / "grafted"
+    shutil.copytree(models / "encoder", tmp_path / "swapped")
+    swap_encoding(host, "model+tupe-r").save_pretrained(tmp_path / "swapped")
+    return tmp_path / "swapped"
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,14 @@ def grafted(models: Path, tmp_path: Path) -> Path:
         ({"id2label": {"x": "y"}}, "id2label"),
     ],
 )
-def test_a_grafted_model_is_read_as_carefully(grafted: Path, fields: dict[str, object], said: str):
-    load_model(grafted)
-    (grafted / "elsewhere").mkdir()
-    shutil.copy(grafted / "model.safetensors", grafted / "elsewhere")
-    changed(grafted / "config.json", **fields)
+def test_a_swapped_model_is_read_as_carefully(swapped: Path, fields: dict[str, object], said: str):
+    load_model(swapped)
+    (swapped / "elsewhere").mkdir()
+    shutil.copy(swapped / "model.safetensors", swapped / "elsewhere")
+    host = json.loads((swapped / "config.json").read_text())["host"]
+    changed(swapped / "config.json", host={**host, **fields})
     with pytest.raises(BadInput, match=said):
-        load_model(grafted)
+        load_model(swapped)
 
 
 def test_no_other_configuration_is_read_than_the_one_that_is_looked_at(folder: Path):

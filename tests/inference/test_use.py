@@ -22,7 +22,7 @@ from wordorder.errors import BadInput
 from wordorder.inference import classify, evaluate_model_dir, fill_mask, regress
 from wordorder.inference.predict import answer
 from wordorder.inference.saved_model import data_settings, search_settings
-from wordorder.models import graft
+from wordorder.models import swap_encoding
 from wordorder.training import read_recipe, run
 
 
@@ -181,7 +181,7 @@ def test_wrong_models_texts_and_data_are_bad_input(language_model, tmp_path):
 
 @pytest.fixture(scope="module")
 def berts(language_model, tmp_path_factory):
-    """A BERT and a RoBERTa for 32 tokens, plain and grafted, with the tokeniser of a run."""
+    """A BERT and a RoBERTa for 32 tokens, plain and swapped, with the tokeniser of a run."""
     folder = tmp_path_factory.mktemp("berts")
     tokenizer = AutoTokenizer.from_pretrained(language_model.model_dir)
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -192,8 +192,8 @@ def berts(language_model, tmp_path_factory):
         ("roberta", RobertaForMaskedLM(RobertaConfig(max_position_embeddings=32 + unused, **sizes))),
     ):
         model.save_pretrained(folder / name)
-        graft(model, "tupe-r").save_pretrained(folder / f"grafted-{name}")
-        for kind in (name, f"grafted-{name}"):
+        swap_encoding(model, "model+tupe-r").save_pretrained(folder / f"swapped-{name}")
+        for kind in (name, f"swapped-{name}"):
             tokenizer.save_pretrained(folder / kind)
     return folder
 
@@ -218,8 +218,8 @@ def test_a_model_of_transformers_whose_encoding_can_be_swapped_is_used_as_it_is(
 
 
 @pytest.mark.parametrize("host", ["bert", "roberta"])
-def test_a_grafted_model_is_used_as_any_other(berts, corpus, host):
-    folder = berts / f"grafted-{host}"
+def test_a_swapped_model_is_used_as_any_other(berts, corpus, host):
+    folder = berts / f"swapped-{host}"
     assert len(answer(folder, ["abc [MASK] def"], top_k=3)[0]) == 3
     assert evaluate_model_dir(folder, f"{corpus}/*/*.txt")["tokens"] > 10
     with pytest.raises(BadInput, match="text has 43 tokens, the model takes at most 32"):

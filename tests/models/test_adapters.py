@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from wordorder.models import build_config, build_model, graft, lora_targets
+from wordorder.models import build_config, build_model, lora_targets, swap_encoding
 
 peft = pytest.importorskip("peft", reason="peft is not installed; it comes with the extra peft")
 
@@ -31,9 +31,9 @@ def build(name):
     if name == "seq2seq":
         config = build_config("seq2seq", encoding="t5", decoder_start_token_id=1, **SIZES, **STARTS)
         return build_model(config, "translation", seed=0), "SEQ_2_SEQ_LM", {"input_ids": x, "labels": x}, False
-    assert name == "grafted"
+    assert name == "swapped"
     host = BertForMaskedLM(BertConfig(intermediate_size=32, max_position_embeddings=16, **SIZES))
-    return graft(host, "tupe-r"), None, {"input_ids": x, "labels": x}, True
+    return swap_encoding(host, "model+tupe-r", seed=0), None, {"input_ids": x, "labels": x}, True
 
 
 def read(model, inputs):
@@ -47,7 +47,7 @@ def read(model, inputs):
 
 
 @pytest.mark.parametrize(
-    "name", ["tupe-a", "tupe-r", "classifier", "transformer-xl", "alibi", "deberta", "seq2seq", "grafted"]
+    "name", ["tupe-a", "tupe-r", "classifier", "transformer-xl", "alibi", "deberta", "seq2seq", "swapped"]
 )
 def test_an_adapter_learns_is_saved_loaded_and_merged(name, tmp_path):
     base, task, inputs, positions = build(name)
@@ -94,8 +94,11 @@ def test_targets_are_named_and_what_is_not_there_is_refused():
     assert lora_targets(encoder) == ["qkv", "out"]
     assert lora_targets(encoder, positions=True) == ["qkv", "out", "query_projection", "key_projection"]
     assert lora_targets(build("seq2seq")[0]) == ["qkv", "out", "q", "kv"]
-    assert lora_targets(build("grafted")[0])[0:3] == ["query", "key", "value"]
+    assert lora_targets(build("swapped")[0])[0:3] == ["query", "key", "value"]
     with pytest.raises(ValueError, match="encoding 'alibi' has no projections of positions"):
         lora_targets(decoder, positions=True)
+    host = BertForMaskedLM(BertConfig(intermediate_size=32, **SIZES))
+    with pytest.raises(ValueError, match=r"encoding 'model\+t5' has no projections of positions"):
+        lora_targets(swap_encoding(host, "model+t5"), positions=True)
     with pytest.raises(ValueError, match="must have attention"):
         lora_targets(torch.nn.Linear(2, 2))

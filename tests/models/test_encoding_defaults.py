@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig, AutoModel, BertConfig, BertForMaskedLM
 
 import wordorder
-from wordorder.models import build_config, build_model, graft
+from wordorder.models import build_config, build_model, swap_encoding
 from wordorder.models.config.configuration import complete_options
 
 SIZES = {
@@ -57,14 +57,14 @@ def test_only_the_encoder_half_unties_cls():
     assert sorted(rows) == [32, 33]  # the untied table has one row more
 
 
-def test_a_grafted_bert_unties_its_cls():
+def test_a_swapped_bert_unties_its_cls():
     host = BertForMaskedLM(
         BertConfig(
             vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
             max_position_embeddings=32,
         )
     )  # fmt: skip
-    assert graft(host, "tupe-a").bert.encoding.parts["tupe"].cls == "position-0"
+    assert swap_encoding(host, "model+tupe-a").bert.wordorder.encoding.parts["tupe"].cls == "position-0"
 
 
 def test_an_encoder_in_plain_torch_unties_nothing_unless_told():

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, BertConfig, BertForMaskedLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from wordorder.cost import cost
 from wordorder.encodings import Hybrid
 from wordorder.errors import BadInput
 from wordorder.inspection import inspect_model, position_correlation, score_maps
-from wordorder.models import build_config, build_model, check_length, graft
+from wordorder.models import build_config, build_model, check_length
 from wordorder.ops import Contiguous
 from wordorder.papers.tupe.figure_2 import word_position_correlations
 from wordorder.training.recipe.toml_text import parse_value
@@ -138,12 +138,6 @@ def test_a_table_in_one_kind_of_layer_bounds_the_length():
     with pytest.raises(BadInput, match="length 65 is longer than the position table of encoding 'tupe-a'"):
         check_length(config, 65)
     check_length(build_config("encoder", encoding="rope,none", **SIZES), 65)
-
-
-def test_layers_of_a_host_share_one_bias():
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    with pytest.raises(BadInput, match="'tupe-a,t5' differs by layer, but the layers of a grafted model share"):
-        graft(BertForMaskedLM(BertConfig(vocab_size=50, **sizes)), encoding="tupe-a,t5")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import warnings
 
 import pytest
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, BertForMaskedLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
-from wordorder.models import build_config, build_model, graft
+from wordorder.models import build_config, build_model
 
 SIZES = {
     "vocab_size": 37,
@@ -72,14 +72,3 @@ def test_a_table_of_another_size_is_dropped_too(tmp_path):
     kind = saved(tmp_path, "encoder", "masked-lm", "tupe-r")
     with pytest.warns(UserWarning, match=r"has no place for 2 of its weights \(.*relative.*, .*tupe\.table"):
         kind.from_pretrained(tmp_path, encoding="tupe-a", max_position_embeddings=16, ignore_mismatched_sizes=True)
-
-
-def test_a_graft_with_another_encoding_says_it_too(tmp_path):
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    grafted = graft(BertForMaskedLM(BertConfig(vocab_size=37, **sizes)), "tupe-r")
-    grafted.save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match="encoding 'tupe-r', and this model has encoding 't5', .* 8 of its weights"):
-        type(grafted).from_pretrained(tmp_path, encoding="t5")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        AutoModelForMaskedLM.from_pretrained(tmp_path)

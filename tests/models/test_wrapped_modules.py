@@ -13,7 +13,7 @@ from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence, Seq2
 from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
 from wordorder.inspection import inspect_model
-from wordorder.models import build_config, build_model, graft
+from wordorder.models import build_config, build_model, swap_encoding
 from wordorder.papers.tupe.figure_2 import word_position_correlations
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -289,12 +289,12 @@ def test_a_memory_made_under_inference_mode_enters_training(memory):
         assert_close(one, other)
 
 
-@pytest.mark.parametrize("encoding", ["tupe-r", "t5"])
-def test_a_grafted_model_may_be_offloaded(encoding):
+@pytest.mark.parametrize("encoding", ["model+tupe-r", "t5", "rope+fox", "learned"])
+def test_a_swapped_model_may_be_offloaded(encoding):
     accelerate = pytest.importorskip("accelerate")
     sizes = {name: SIZES[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")}
     host = BertForMaskedLM(BertConfig(**sizes, intermediate_size=32, max_position_embeddings=20))
-    model = graft(host, encoding).eval()
+    model = swap_encoding(host, encoding).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn(parameter.shape)

@@ -46,7 +46,7 @@ def test_the_block_runs(block, tmp_path, monkeypatch, capsys):
 
 def test_the_table_of_targets_is_that_of_the_code():
     sizes = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    rows = dict(re.findall(r"^\| (encoder,|encoder-decoder|grafted)[^|]*\| ([^|]*) \|", PAGE, flags=re.MULTILINE))
+    rows = dict(re.findall(r"^\| (encoder,|encoder-decoder)[^|]*\| ([^|]*) \|", PAGE, flags=re.MULTILINE))
     encoder = build_model(build_config("encoder", encoding="rope", **sizes), "masked-lm", seed=0)
     starts = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     seq2seq = build_model(build_config("seq2seq", encoding="rope", **sizes, **starts), "translation", seed=0)

@@ -132,6 +132,7 @@ def test_a_plain_class_says_what_the_folder_is(kind, cls, encoding, tmp_path):
     ("changes", "words"),
     [
         ({"wordorder": None}, "must hold wordorder.host_type"),
+        ({"host": {"attn_implementation": "owner/kernel"}}, "code of the Hub is not run"),
         ({"host": None}, "that model's fields below host"),
         ({"wordorder": {"encoding": "t5", "options": {}, "max_positions": 9}}, r"got None"),
         ({"wordorder": {"encoding": "t5", "options": {}, "max_positions": 9, "host_type": "gptj"}}, "one of llama"),
