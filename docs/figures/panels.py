@@ -229,6 +229,19 @@ def counts(axes: Any, _: Any) -> None:
     axes.set_title("gates counted back from the query,\nmax_position = 24")
 
 
+def forgotten(axes: Any, _: Any) -> None:
+    """Draw the bias of a text whose gates are drawn at random but for two tokens that forget much."""
+    fox = encodings.Fox(1, heads=1, layers=1)
+    with torch.no_grad():
+        fox.gates[0].weight.fill_(1.0)
+        fox.gates[0].bias.zero_()
+        x = torch.randn(1, 24, 1, generator=torch.Generator().manual_seed(0)) - 3
+        x[0, [8, 16]] = -8
+        bias = fox.bias(fox.log_gates(x, 0), torch.arange(24)).dense()[0, 0]
+    shown(axes, bias.masked_fill(torch.ones(24, 24).triu(1).bool(), torch.nan), bar="added to the score")
+    axes.set_title("random gates, tokens 8 and 16 forget")
+
+
 def tupe_map(part: str) -> Panel:
     """Return a panel of one of the maps of TUPE-R in the small network, first head."""
 
@@ -330,6 +343,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "transformer-xl": {"sines": relative_sines},
     "deberta": {"rows": delta},
     "cope": {"counts": counts},
+    "fox": {"bias": forgotten},
     "tupe": {part: tupe_map(part) for part in ("absolute", "relative", "sum")},
     "complex-order": {"waves": waves, "moved": moved_by},
     "compositions": {"mixed": layers_of("rope+tupe-a*3,none"), "plain": layers_of("rope*3,none")},

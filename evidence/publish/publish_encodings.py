@@ -54,6 +54,7 @@ PLACES = {
     "queries and keys": "queries and keys",
     "scores": "scores, by position",
     "scores, by content": "scores, by content",
+    "scores, by the layer's input": "scores, by the layer's input",
     "embeddings": "embeddings",
     "embeddings, replacing the table": "embeddings, in place of the table",
     "nowhere": "nowhere",
@@ -96,23 +97,28 @@ def facts(names: list[str], prefix: str = "") -> str:
         "Parameters at the sizes of BERT-Base (12 layers, width 768, 12 heads, 512 positions). Time of a training step"
         f" relative to no encoding, on one CPU thread ([how it is measured]({prefix}performance.md))."
     )
-    where = defined_in([entries[name] for name in names])
+    where = defined_in([entries[name] for name in names], prefix)
     return "\n\n".join(["\n".join(lines), legend, where, options(names, prefix)])
 
 
-def defined_in(entries: list[dict[str, Any]]) -> str:
-    """Return where all of these encodings are defined, and once each reason why one is not."""
+def defined_in(entries: list[dict[str, Any]], prefix: str = "") -> str:
+    """Return where all of these encodings are defined, and once each reason why some are not there."""
     refused: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         for use, reason in entry["refused_in"].items():
             refused.setdefault((use, reason), []).append(entry["name"])
     everywhere = [words for use, words in USES.items() if use not in {use for use, _ in refused}]
-    lines = [f"Defined for {', '.join(everywhere[:-1])} and {everywhere[-1]}."]
+    lines = [f"Defined for {', '.join(everywhere[:-1])} and {everywhere[-1]}."] if len(everywhere) > 1 else []
+    if {"encoder", "decoder"} <= {use for use, _ in refused}:  # a memory is part of one of them
+        lines = [f"Defined for models of transformers whose encoding is [swapped]({prefix}swap.md), alone."]
     if refused:
         lines += ["", "Not defined for:", ""]
+    uses: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (use, reason), names in refused.items():
+        uses.setdefault((reason, tuple(names)), []).append(USES[use])
+    for (reason, names), words in uses.items():
         which = "" if len(names) == len(entries) else f" ({', '.join(f'`{name}`' for name in names)})"
-        lines.append(f"- {USES[use]}{which}: {reason}.")
+        lines.append(f"- {', '.join(words)}{which}: {reason}.")
     return "\n".join(lines)
 
 
