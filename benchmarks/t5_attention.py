@@ -3,8 +3,8 @@
     python benchmarks/t5_attention.py --json benchmarks/results/transformers.json
 
 Every section is one run: candidates in turn, ratios within a round, medians of CPU time (see timing.py). The limit,
-1.00, is transformers' own "sdpa". Beside it: its "eager", ours with the bias as transformers writes it out, ours with
-the table of distances (`linear_t5_bias`), and "sdpa" with no bias at all, which no position can undercut by much.
+1.00, is transformers' own "sdpa". Beside it: its "eager", ours with the table of distances
+(`swap_encoding(model, "t5", start="copy")`), and "sdpa" with no bias at all, which no position can undercut by much.
 Memory is the peak of resident memory above the model, each in a process of its own.
 """
 
@@ -19,10 +19,11 @@ import torch
 from timing import extra_memory, in_a_process, interleave, machine
 from transformers import T5Config, T5EncoderModel
 
-from wordorder.models import linear_t5_bias
+from wordorder.models import swap_encoding
 
 LIMIT = "transformers, sdpa"
-CANDIDATES = (LIMIT, "transformers, eager", "wordorder", "wordorder, linear_t5_bias", "SDPA, no bias")
+SWAPPED = "wordorder, swap_encoding"
+CANDIDATES = (LIMIT, "transformers, eager", SWAPPED, "SDPA, no bias")
 BATCH, WIDTH, HEADS, LAYERS = 2, 256, 4, 2
 SECTIONS = (  # tokens of the first text, of the second, dropout, rounds
     (512, 512, 0.0, 15),
@@ -38,10 +39,9 @@ def build(name: str, dropout: float) -> T5EncoderModel:
     torch.manual_seed(0)
     sizes = {"d_model": WIDTH, "num_heads": HEADS, "d_kv": WIDTH // HEADS, "d_ff": 4 * WIDTH, "num_layers": LAYERS}
     model = T5EncoderModel(T5Config(vocab_size=256, dropout_rate=dropout, **sizes)).train()
-    named = {"transformers, eager": "eager", "wordorder": "wordorder"}
-    model.set_attn_implementation(named.get(name, "sdpa"))
-    if name == "wordorder, linear_t5_bias":
-        linear_t5_bias(model)
+    model.set_attn_implementation("eager" if name == "transformers, eager" else "sdpa")
+    if name == SWAPPED:
+        swap_encoding(model, "t5", start="copy")
     if name == "SDPA, no bias":
         for block in model.encoder.block:
             block.layer[0].SelfAttention.has_relative_attention_bias = True  # else zeros would be written out

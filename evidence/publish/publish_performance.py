@@ -27,6 +27,7 @@ OTHERS = re.compile(
 NETWORKS = (("an encoder", "encoder"), ("a decoder", "decoder"))
 
 MIB = "extra_bytes"
+T5_HERE = "wordorder, swap_encoding"
 HEADLINES = (
     # a sentence, its file, and where its numbers are: section, candidate, and the key where it is not the ratio
     (
@@ -57,12 +58,12 @@ HEADLINES = (
         ),
     ),
     (
-        "**T5 of transformers** trains in {} of its time with `linear_t5_bias` at 1,024 tokens. At 2,048 it needs {}"
+        "**T5 of transformers** trains in {} of its time with `swap_encoding` at 1,024 tokens. At 2,048 it needs {}"
         " MiB instead of {}.",
         "transformers",
         (
-            ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 1024 tokens", "wordorder, linear_t5_bias"),
-            ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 2048 tokens", "wordorder, linear_t5_bias", MIB),
+            ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 1024 tokens", T5_HERE),
+            ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 2048 tokens", T5_HERE, MIB),
             ("T5 encoder, 2 layers of width 256, 4 heads, 2 x 2048 tokens", "transformers, sdpa", MIB),
         ),
     ),
@@ -91,8 +92,13 @@ HEADLINES = (
 
 
 def results_of(name: str) -> dict[str, Any]:
-    """Return one committed file."""
-    return json.loads((SPEED / f"{name}.json").read_text(encoding="utf-8"))
+    """Return one committed file, with the names that candidates have now."""
+    results = json.loads((SPEED / f"{name}.json").read_text(encoding="utf-8"))
+    if name == "transformers":  # measured when the same computation had another name, and one more way was possible
+        for section, rows in results["sections"].items():
+            renamed = {re.sub(r"^wordorder, \w+$", T5_HERE, candidate): row for candidate, row in rows.items()}
+            results["sections"][section] = {key: row for key, row in renamed.items() if key != "wordorder"}
+    return results
 
 
 def headlines() -> str:
