@@ -1,14 +1,15 @@
 """Add TUPE to a trained BERT without changing its output.
 
-Shows: `wordorder.models.graft`. The BERT here has random weights and needs no download; any BERT or RoBERTa works, such
-as `AutoModelForMaskedLM.from_pretrained("google-bert/bert-base-uncased")`.
+Shows: `wordorder.models.swap_encoding`. The BERT here has random weights and needs no download; take yours by
+`AutoModelForMaskedLM.from_pretrained(folder)`. Llama, Qwen, Gemma, T5 and others work too: docs/swap.md.
 Prints: the largest difference of the logits before training, the added parameters, the loss of both models after
 training on a repeated pattern of tokens, and whether the saved folder loads again.
 
-python examples/graft_on_bert.py
+python examples/swap_encoding.py
 """
 
 import argparse
+import copy
 import tempfile
 
 import torch
@@ -45,30 +46,30 @@ def train(model: torch.nn.Module, steps: int) -> float:
 
 
 def main() -> None:
-    """Graft, compare, train both, save and load."""
+    """Swap, compare, train both, save and load."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150, help="training steps of each model")
-    parser.add_argument("--encoding", default="tupe-r", help="tupe-r, tupe-a, t5 or fire")
+    parser.add_argument("--encoding", default="model+tupe-r", help="such as model+t5 or rope")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
     dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    host = BertForMaskedLM(
+    plain = BertForMaskedLM(
         BertConfig(vocab_size=VOCABULARY, max_position_embeddings=LENGTH, **sizes, **dropouts)
     ).eval()
-    grafted = wordorder.models.graft(host, arguments.encoding)
+    swapped = wordorder.models.swap_encoding(copy.deepcopy(plain), arguments.encoding)
 
     tokens, _ = batch(torch.Generator().manual_seed(2))
     with torch.no_grad():
-        apart = (host(tokens).logits - grafted(tokens).logits).abs().max().item()
-    added = sum(p.numel() for p in grafted.parameters()) - sum(p.numel() for p in host.parameters())
-    print(f"{type(grafted).__name__}: {added:,} parameters more, logits at most {apart:.1e} apart")
-    for name, model in (("host", host), ("grafted", grafted)):
+        apart = (plain(tokens).logits - swapped(tokens).logits).abs().max().item()
+    added = sum(p.numel() for p in swapped.parameters()) - sum(p.numel() for p in plain.parameters())
+    print(f"{type(swapped).__name__}: {added:,} parameters more, logits at most {apart:.1e} apart")
+    for name, model in (("plain", plain), ("swapped", swapped)):
         print(f"{name:8} loss {train(model.train(), arguments.steps):.3f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        grafted.save_pretrained(folder)
+        swapped.save_pretrained(folder)
         again = AutoModelForMaskedLM.from_pretrained(folder)
-        same = torch.equal(again.eval()(tokens).logits, grafted.eval()(tokens).logits)
+        same = torch.equal(again.eval()(tokens).logits, swapped.eval()(tokens).logits)
     print(f"saved and loaded: {'the same' if same else 'different'} logits")
 
 
