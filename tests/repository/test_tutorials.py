@@ -24,6 +24,7 @@ def labels(svg: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # two pages train nine small models
 @pytest.mark.usefixtures("catalogue_of_before")
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft 0.21
 @pytest.mark.parametrize("file", sorted(TUTORIALS.glob("*.md")), ids=lambda file: file.name)
 def test_a_tutorial_prints_what_it_shows(file: Path, tutorials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
