@@ -106,7 +106,7 @@ def test_dropout_of_attention_acts_in_training_alone(kind, encoding, fields):
     with torch.no_grad():
         expected = output_of(plain.train(), ids_of(2, 12))
         assert apart(output_of(model, ids_of(2, 12)), expected) <= 1e-5
-        dropped = [output_of(model.train(), ids_of(2, 12)) for _ in range(300)]
+        dropped = [output_of(model.train(), ids_of(2, 12)) for _ in range(2)]
     assert apart(dropped[0], dropped[1]) > 0.1
     torch.manual_seed(5)
     first = output_of(model, ids_of(2, 12)).detach()
