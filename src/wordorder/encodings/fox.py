@@ -54,7 +54,9 @@ class Fox(Encoding):
     place = "scores, by the layer's input"
     paper = "Lin et al. 2025, https://arxiv.org/abs/2503.02130"
     reads_layer_input = True
-    refused_in: ClassVar[Mapping[str, str]] = dict.fromkeys(("encoder", "decoder", "cross-attention"), _NOT_YET)
+    refused_in: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("encoder", "decoder", "cross-attention", "segment-recurrence", "look-ahead"), _NOT_YET
+    )
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from wordorder.training.recipe.training_section import BEAMS, GENERATION, Traini
 if TYPE_CHECKING:
     import torch
 
-_OURS = "wordorder-"  # prefix of the model types of this package, grafted ones too
+_OURS = "wordorder-"  # prefix of the model types of this package
 
 
 def task_of(model_dir: str | Path) -> Task:
@@ -66,7 +66,7 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
     config = load_config(transformers.AutoConfig, folder)
     network = config.model_type.removeprefix(_OURS)
     kind: Any = task.model_class(network) if network in NETWORK_TASKS else None
-    if kind is None:  # a grafted BERT is no network of recipes
+    if kind is None:  # another model is no network of recipes
         kind = getattr(transformers, task_of_architecture(_config(model_dir))[1])
     if memory_length is not None:
         config.memory_length = memory_length

@@ -80,7 +80,7 @@ def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = T
 
 
 def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) -> None:
-    """Refuse more tokens at a time than the model's learned table has positions for, or that of its graft's host.
+    """Refuse more tokens at a time than the model's learned table has positions for, or that of its own positions.
 
     Args:
         slots: of a memory, over which a table is read as well.

@@ -153,3 +153,11 @@ def test_texts_that_would_see_each_other_are_refused(kind):
     positions = torch.cat((torch.arange(5), torch.arange(7)))[None]
     with pytest.raises(BadInput, match=r"begin anew within a row.*give each text a row"):
         output_of(model, ids_of(1, 12), position_ids=positions)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", ["model,none", "none,model"])
+def test_a_t5_loses_its_bias_in_the_layers_that_are_to_be_without(encoding):
+    output = output_of(swapped("t5", encoding), ids_of(2, 12))
+    for other in (model_of("t5"), swapped("t5", "none")):
+        assert apart(output, output_of(other, ids_of(2, 12))) > 1e-3

@@ -48,6 +48,7 @@ def install(order: WordOrder, config: Any) -> None:
         or (bool(rotating) and not in_model)
         or order.fox is not None
         or any(layer.window for layer in order.layers)
+        or (family.t5_bias and any(keeps) and not all(keeps))  # all layers of a T5 are handed one bias
     )
     if family.rotary is not None:
         _install_rotation(order, cast(Rotary, first) if in_model else None, by_content)
