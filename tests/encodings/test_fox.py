@@ -49,7 +49,7 @@ def test_bias_and_every_gradient_match_the_paper(tokens, bidirectional, options)
     fox, x = built(bidirectional=bidirectional, **options), torch.randn(2, tokens, WIDTH, dtype=torch.float64)
     x.requires_grad_()
     weights, layer = dict(fox.named_parameters()), 1
-    bias = fox.bias(fox.log_gates(x, layer), torch.arange(tokens))
+    bias = fox.bias(fox(x, layer), torch.arange(tokens))
     assert type(bias) is (DenseBias if bidirectional else LowRankBias)
     how = {"first_bias": 5.0, "from_zero": False, **options, "bidirectional": bidirectional}
     paper = torch.stack([from_paper(weights, text, layer, **how) for text in x])
@@ -72,28 +72,26 @@ def test_bias_and_every_gradient_match_the_paper(tokens, bidirectional, options)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_queries_at_any_column_are_rows_of_the_whole(bidirectional):
     fox, x = built(bidirectional=bidirectional), torch.randn(1, 9, WIDTH, dtype=torch.float64)
-    log_gates = fox.log_gates(x, 0)
+    log_gates = fox(x, 0)
     whole = fox.bias(log_gates, torch.arange(9)).dense()
     assert_close(fox.bias(log_gates, torch.tensor([8, 3])).dense(), whole[:, :, [8, 3]])
 
 
 def test_the_own_token_is_never_forgotten_and_gates_near_1_forget_nothing():
     fox, x = built(bidirectional=True), torch.randn(1, 9, WIDTH, dtype=torch.float64)
-    bias = fox.bias(fox.log_gates(x, 0), torch.arange(9)).dense()
+    bias = fox.bias(fox(x, 0), torch.arange(9)).dense()
     assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
     assert (bias <= 1e-12).all()
     nearer = bias[..., :-1] <= bias[..., 1:]  # of a query's keys on its left the nearer is forgotten less
     assert nearer[..., torch.ones(9, 8, dtype=torch.bool).tril(-1)].all()
     open_gates = built(first_bias=60.0)
-    assert_close(
-        open_gates.bias(open_gates.log_gates(x, 0), torch.arange(9)).dense().tril(), torch.zeros(1, 3, 9, 9).double()
-    )
+    assert_close(open_gates.bias(open_gates(x, 0), torch.arange(9)).dense().tril(), torch.zeros(1, 3, 9, 9).double())
 
 
 def test_the_first_gates_forget_half_in_a_hundred_tokens():
     fox = Fox(WIDTH, heads=HEADS, layers=1)
     initialise(fox, seed=0, std=0.0)
-    bias = fox.bias(fox.log_gates(torch.randn(1, 104, WIDTH), 0), torch.arange(104)).dense()
+    bias = fox.bias(fox(torch.randn(1, 104, WIDTH), 0), torch.arange(104)).dense()
     assert bias[0, :, 103, 0].exp().tolist() == pytest.approx([0.5] * HEADS, abs=0.01)
 
 
@@ -101,7 +99,7 @@ def test_a_start_at_zero_can_be_learned_from():
     fox = built(from_zero=True)
     (strength,) = fox.zero_init_parameters()
     torch.nn.init.zeros_(strength)
-    bias = fox.bias(fox.log_gates(torch.randn(1, 9, WIDTH, dtype=torch.float64), 0), torch.arange(9)).dense()
+    bias = fox.bias(fox(torch.randn(1, 9, WIDTH, dtype=torch.float64), 0), torch.arange(9)).dense()
     assert (bias == 0).all()
     (gradient,) = torch.autograd.grad(bias.tril().sum(), strength)
     assert (gradient[0] != 0).all()
@@ -118,12 +116,12 @@ def test_long_texts_in_sixteen_bits_are_rounded_no_more_than_their_values(dtype,
     x = torch.randn(1, tokens, WIDTH)
     q, v = torch.zeros(1, 2, tokens, 8, dtype=dtype), torch.randn(1, 2, tokens, 8).to(dtype)
     with torch.set_grad_enabled(learning):
-        bias = fox.bias(fox.log_gates(x, 0), torch.arange(tokens))
+        bias = fox.bias(fox(x, 0), torch.arange(tokens))
         visible = Visibility(Contiguous(tokens), Contiguous(tokens), causal=True)
         plan = plan_attention(PositionTerms(scale=1.0, bias=bias), visible, AttentionSizes.of(q, q, v))
         output = attend(q, q, v, plan)[0].detach().double()
     with torch.no_grad():
-        sums = fox.log_gates(x, 0).double().cumsum(-1)
+        sums = fox(x, 0).double().cumsum(-1)
         assert sums.min() < -5000
         last = slice(tokens - 200, tokens)
         scores = sums[:, :, last, None] - sums[:, :, None]
@@ -137,7 +135,7 @@ def test_long_texts_in_sixteen_bits_are_rounded_no_more_than_their_values(dtype,
 def test_gates_are_in_float32_under_autocast():
     fox, x = Fox(WIDTH, heads=HEADS, layers=1).bfloat16(), torch.randn(1, 5, WIDTH).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        log_gates = fox.log_gates(x, 0)
+        log_gates = fox(x, 0)
         bias = fox.bias(log_gates, torch.arange(5))
     assert log_gates.dtype == torch.float32
     assert {tensor.dtype for tensor in bias.tensors} == {torch.float32}
@@ -163,5 +161,6 @@ def test_arguments_out_of_range_are_refused(arguments, words):
 def test_it_reads_the_layers_input_and_says_where_it_can():
     assert CATALOG["fox"] is Fox
     assert [name for name, kind in CATALOG.items() if kind.reads_layer_input] == ["fox"]
-    assert {*Fox.refused_in} == {"encoder", "decoder", "cross-attention"}
+    networks, memories = {"encoder", "decoder", "cross-attention"}, {"segment-recurrence", "look-ahead"}
+    assert {*Fox.refused_in} == networks | memories
     assert all("swap_encoding" in reason for reason in Fox.refused_in.values())

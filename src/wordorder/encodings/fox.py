@@ -81,7 +81,7 @@ class Fox(Encoding):
         """Return the strengths; without ``from_zero`` there is no start at 0 that can be learned from."""
         return () if self.strength is None else (self.strength,)
 
-    def log_gates(self, x_BTC: Tensor, layer: int) -> Tensor:
+    def forward(self, x_BTC: Tensor, layer: int) -> Tensor:
         """Return log f of each token, then log g where bidirectional: (B, H or 2 H, T), at least float32."""
         gate_BTH: Tensor = self.gates[layer](x_BTC)
         with no_autocast(x_BTC.device):
@@ -95,7 +95,7 @@ class Fox(Encoding):
         """Return the bias of some queries: of low rank where keys stand on the left alone, else written out.
 
         Args:
-            log_gates_BHS: `log_gates` of all tokens that are keys, in the order of the text.
+            log_gates_BHS: those of `forward` for all tokens that are keys, in the order of the text.
             query_column_T: long, the column of each query among them.
         """
         with no_autocast(log_gates_BHS.device):

@@ -36,7 +36,7 @@ _AUTO: dict[str, tuple[Any, Any]] = {
 
 def class_of_host(kind: str, head: str) -> type[PreTrainedModel] | None:
     """Return the class of a family for a head such as "ForMaskedLM"; None if it has none."""
-    if head not in _AUTO or kind == "t5":
+    if head not in _AUTO or FAMILIES[kind].t5_bias:
         return None  # T5's classifier looks for ends among its tokens, so that nothing counts it before training
     if head == "ForCausalLM" and not FAMILIES[kind].causal:
         return None  # it would see what it predicts

@@ -140,7 +140,7 @@ def _encoding_of(recipe: Recipe, overrides: Mapping[str, Any]) -> str:
 
 def _names_of(encoding: str) -> list[str]:
     """Return the names in an encoding's, that of a model of transformers' own positions among them."""
-    return re.split(r"[+,*\s]+", canonical_name(encoding))
+    return re.split(r"[+,*@\s]+", canonical_name(encoding))
 
 
 def _tried(own: OwnArm, encoding: type[Encoding]) -> list[str]:

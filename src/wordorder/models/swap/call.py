@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from wordorder.ops import Bias, Contiguous, DenseBias, Visibility
 
 NAME = "wordorder"
 """Name of the attention function in transformers."""
+
+CROSS = "is_wordorder_cross_attention"
+"""Attribute of attention modules that have no term."""
 
 REFUSED = ("s_aux", "sinks", "cache")
 """Arguments of an attention function that are not computed here: attention sinks, paged caches."""
@@ -61,8 +64,6 @@ class Call:
     """What one forward pass of the body works out before its layers run, and every layer reads."""
 
     layers: tuple[LayerOrder, ...]
-    attentions: tuple[nn.Module, ...]
-    """The self-attention of each layer."""
     columns: tuple[Columns, ...]
     """Of the keys of each layer."""
     past: int | Tensor
@@ -86,7 +87,7 @@ class Call:
     def add_gates(self, layer: int, number: int, x_BTC: Tensor) -> None:
         """Compute the gates of a layer from its input; ``number`` counts the layers that have some."""
         assert self.fox is not None
-        log_BHT = self.fox.log_gates(x_BTC, number)
+        log_BHT = self.fox(x_BTC, number)
         if self.cache is not None:
             nothing = log_BHT.new_empty(*log_BHT.shape, 0)
             log_BHT = self.cache.update(log_BHT[..., None], nothing, layer + len(self.layers))[0][..., 0]
@@ -111,12 +112,17 @@ class Call:
         keys = self.columns[layer][0]
         if keys != k.shape[2]:
             raise BadInput(f"layer {layer} has {k.shape[2]} keys, and its cache had announced {keys}")
+        if mask is not None and mask.dtype != torch.bool:
+            raise BadInput(
+                f"attention_mask with four axes must be bool (True = visible) for a swapped model, got {mask.dtype}"
+            )
         if self.scaled_queries:
             q, scale = q / module.scaling, module.scaling
         scale = scale * self.layers[layer].factor
         if softcap is not None:
             order = replace(self._terms_of(layer, q, k, position_bias), scale=scale)
-            return _soft_capped(order, q, k, v, self._visible(layer, mask, q), softcap, dropout), None
+            output, dropped = _soft_capped(order, q, k, v, self._visible(layer, mask, q), softcap, dropout)
+            return output, dropped if weights else None
 
         plan = self._plan(layer, q, k, v, mask, position_bias, dropout=dropout, weights=weights)
         plan = replace(plan, order=replace(plan.order, scale=scale))
@@ -225,8 +231,7 @@ def attention_forward(
     refused = [name for name in REFUSED if kwargs.get(name) is not None]
     if refused:
         raise BadInput(f"a swapped model does not compute {', '.join(refused)}, which {type(module).__name__} asks for")
-    layer = cast(Any, module).layer_idx
-    if wordorder.attentions[layer] is not module:
+    if getattr(module, CROSS, False):
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=False
         )
@@ -262,7 +267,7 @@ def _soft_capped(
     mask: Visibility | Tensor | None,
     softcap: float,
     dropout: float,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Compute attention with tanh around the scores by content, as in Gemma 2; bias and mask stand outside of it."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
@@ -276,4 +281,4 @@ def _soft_capped(
     if visible is not None:
         scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.softmax(-1, dtype=torch.float32).type_as(q), dropout)
-    return (weights @ v).transpose(1, 2).contiguous()
+    return (weights @ v).transpose(1, 2).contiguous(), weights

@@ -149,7 +149,10 @@ def _hosts(family: Family, model: nn.Module) -> Iterator[Host]:
             continue
         layers = tuple(body.get_submodule(family.layers).children())
         attentions = tuple(layer.get_submodule(family.attention) for layer in layers)
-        causal = family.causal or bool(getattr(attentions[0].config, "is_decoder", False))
+        config = body.config
+        causal = family.causal or bool(getattr(config, "is_decoder", False))
+        if getattr(config, "is_causal", True) is False or getattr(config, "use_bidirectional_attention", False):
+            causal = False  # Llama's and Gemma 3's forms that embed texts
         yield Host(family, body, layers, attentions, causal)
 
 

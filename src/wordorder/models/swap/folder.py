@@ -23,6 +23,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from wordorder.errors import BadInput
+from wordorder.limits import read_json
 from wordorder.models.config.faults import stranger_faults
 from wordorder.models.swap.families import FAMILIES, hosts_of
 
@@ -130,7 +131,7 @@ def loader_of(host: type[PreTrainedModel], config: Any) -> Any:
         model = host(settings, *args, **kwargs)
         # some heads make their body by an Auto class, which has swapped it
         swapped = all(hasattr(part.body, "wordorder") for part in hosts_of(model))
-        return model if swapped else swap_encoding(model, **settings.wordorder)
+        return model if swapped else swap_encoding(model, **settings.wordorder, start="drawn")
 
     return type(f"Swapped{host.__name__}", (host,), {"config_class": config, "__new__": make, "__module__": __name__})
 
@@ -142,7 +143,7 @@ def give_config(model: PreTrainedModel, settings: dict[str, Any]) -> None:
         config = getattr(part, "config", None)
         if isinstance(config, PreTrainedConfig) and not isinstance(config, SwappedFields):
             if id(config) not in copies:
-                copies[id(config)] = copied = copy.copy(config)
+                copies[id(config)] = copied = copy.deepcopy(config)
                 copied.__class__ = swapped_class(type(config))
                 cast(Any, copied).wordorder = settings
             cast(Any, part).config = copies[id(config)]
@@ -174,11 +175,15 @@ def save_swapped(model: PreTrainedModel, folder: str | Path) -> None:
     settings = getattr(model.config, "wordorder", None)
     if settings is None:
         raise BadInput(f"model is a {type(model).__name__} whose encoding was not swapped; save_pretrained writes it")
-    path = Path(folder)
+    weights = _weights(model)
+    if any("modules_to_save" in name for name in weights):
+        raise BadInput("the model holds PEFT's copies of the encoding; model.merge_and_unload() gives the one to save")
+    path, base, kind = Path(folder), model.config.name_or_path or None, model.config.model_type
+    if base is not None and Path(base).is_absolute():
+        base = None  # a path of this machine says nothing elsewhere
     path.mkdir(parents=True, exist_ok=True)
-    base, kind = model.config.name_or_path or None, model.config.model_type
     document = {**settings, "base_model": base, "host_type": kind}
-    save_file({name: tensor.contiguous() for name, tensor in _weights(model).items()}, path / WEIGHTS)
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, path / WEIGHTS)
     (path / SETTINGS).write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -196,7 +201,7 @@ def load_swapped(base: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
 
     path = Path(folder)
     try:
-        document = dict(json.loads((path / SETTINGS).read_text("utf-8")))
+        document = dict(read_json(path / SETTINGS))
         weights = load_file(path / WEIGHTS)
         kind, name = document["host_type"], document.pop("base_model")
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -206,10 +211,12 @@ def load_swapped(base: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     document = checked_settings(document, path / SETTINGS)
     with torch.device("meta"):  # what the weights will have to be, before the model is touched
         planned = type(base)(copy.deepcopy(base.config))
-    shapes = {key: tensor.shape for key, tensor in _weights(swap_encoding(planned, **document)).items()}
+    shapes = {key: tensor.shape for key, tensor in _weights(swap_encoding(planned, **document, start="drawn")).items()}
     if shapes != {key: tensor.shape for key, tensor in weights.items()}:
         raise BadInput(f"the weights in {path} are not of this model's sizes; take the model that was swapped ({name})")
-    swap_encoding(base, **document)
+    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        raise BadInput(f"weights in {path} are not finite")
+    swap_encoding(base, **document, start="drawn")
     with torch.no_grad():
         for key, tensor in _weights(base).items():
             tensor.copy_(weights[key])

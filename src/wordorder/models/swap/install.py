@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings import Composition, Encoding, OnQueriesAndKeys, OnScores, OnScoresByContent, Rotary
-from wordorder.models.swap.call import NAME
+from wordorder.models.swap.call import CROSS, NAME
 from wordorder.models.swap.families import NoPositions, NoRotation, put_module
 from wordorder.models.swap.order import WordOrder, begin
 from wordorder.ops import Arbitrary
@@ -20,11 +20,11 @@ class RotaryOfEncoding(nn.Module):
 
     def __init__(self, rotary: Rotary) -> None:
         super().__init__()
-        self.rotary = rotary
+        self._rotary = (rotary,)  # a tuple, in which torch registers nothing: it is the encoding's
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
         """Return cosines and sines (B or 1, T, D) in the dtype of x."""
-        turn = self.rotary.rotation(Arbitrary(position_ids), dtype=x.dtype, device=x.device)
+        turn = self._rotary[0].rotation(Arbitrary(position_ids), dtype=x.dtype, device=x.device)
         cos, sin = (torch.cat((half, half), dim=-1)[:, 0].to(x.dtype) for half in (turn.cos_B1TK, turn.sin_B1TK))
         return cos, sin
 
@@ -40,6 +40,7 @@ def install(order: WordOrder, config: Any) -> None:
     # One rotation of queries and keys alike needs no function of ours: it takes the place of the model's.
     first = encoding.parts[rotating[0]] if len(rotating) == 1 else None
     in_model = family.rotary is not None and isinstance(first, Rotary) and not any(by_content) and not any(keeps)
+    in_model = in_model and not list(cast(nn.Module, first).parameters())
     if in_model:
         assert isinstance(first, Rotary)
         encoding.place_of[rotating[0]] = Encoding  # called by the module in the model's place, not with the other terms
@@ -65,6 +66,8 @@ def install(order: WordOrder, config: Any) -> None:
         for module in body.modules():
             if isinstance(module, type(host.attentions[0])) and (not any(keeps) or module not in host.attentions):
                 order.hooks.append(module.register_forward_pre_hook(order.no_bias, **hook))
+            if isinstance(module, type(host.attentions[0])) and module not in host.attentions:
+                setattr(module, CROSS, True)
     if order.in_function:
         # `generate` makes masks by the configuration of the whole model, which a T5 shares with neither stack
         for part in (config, body.config, *(attention.config for attention in host.attentions)):
@@ -115,19 +118,29 @@ def _change(order: WordOrder, thing: Any, name: str, *, value: object) -> None:
 
 @torch.no_grad()
 def uninstall(order: WordOrder) -> None:
-    host = order.host
+    """Take the encoding out, and put back what was there; a rotation that was loaded with a folder is made anew."""
+    host, device = order.host, next(order.host.body.parameters()).device
+    restored = [_restored(module, order, device) for _, _, module in order.removed]
     for hook in order.hooks:
         hook.remove()
     for thing, name, value in reversed(order.changed):
         setattr(thing, name, value)
-    for above, path, module in order.removed:
-        if list(module.parameters()):
-            (part,) = (cast(Any, part) for part in order.encoding.parts.values())
-            learned = part.table.weight * getattr(part, "scale", 1.0)
-            (table,) = module.to_empty(device=learned.device).to(learned.dtype).parameters()
-            table.zero_()  # OPT and RoBERTa have rows before that of position 0
-            table[table.shape[0] - learned.shape[0] :] = learned
-        else:  # a rotation has buffers, which stayed where the model was
-            module.to(next(host.body.parameters()).device)
+    for (above, path, _), module in zip(order.removed, restored, strict=True):
         put_module(above, path, module)
+    for module in host.body.modules():
+        vars(module).pop(CROSS, None)
     del host.body.wordorder
+
+
+def _restored(module: nn.Module, order: WordOrder, device: torch.device) -> nn.Module:
+    """Return a module that was taken out as the model is to have it: a table with what was learned, or a rotation."""
+    if list(module.parameters()):
+        (part,) = (cast(Any, part) for part in order.encoding.parts.values())
+        learned = part.table.weight * getattr(part, "scale", 1.0)
+        (table,) = module.to_empty(device=learned.device).to(learned.dtype).parameters()
+        table.zero_()  # OPT and RoBERTa have rows before that of position 0
+        table[table.shape[0] - learned.shape[0] :] = learned
+        return module
+    if any(buffer.is_meta for buffer in module.buffers()):
+        module = cast(Any, type(module))(order.host.config)
+    return module.to(device)

@@ -89,8 +89,14 @@ class WordOrder(nn.Module):
         mask, position_ids = inputs.get("attention_mask"), self._position_ids(inputs)
         padding = _padding(mask, position_ids, past, tokens, cached=cache is not None)
         positions = self._positions(tokens, past, padding, mask, position_ids, cached=cache is not None)
+        if cache is not None and position_ids is not None and not torch.compiler.is_compiling():
+            _check_consecutive(position_ids, positions.index_BT(device), mask)
 
         if OnEmbeddings in self.encoding.place_of.values():
+            if self.host.first_id and ids is not None and inputs.get("position_ids") is None:
+                # RoBERTa counts tokens by their ids, which it will not see
+                token = (ids != self.host.first_id - 1).long()
+                inputs["position_ids"] = token.cumsum(1) * token + self.host.first_id - 1
             x = cast(Any, body).get_input_embeddings()(ids) if x is None else x
             inputs["inputs_embeds"], inputs["input_ids"] = self.encoding.embed(x, positions), None
         types_from_buffer = hasattr(getattr(body, "embeddings", None), "token_type_ids")
@@ -106,8 +112,9 @@ class WordOrder(nn.Module):
         dtype = next((p.dtype for p in self.host.attentions[0].parameters() if p.is_floating_point()), torch.float32)
         terms: dict[Columns, PositionTerms | PositionTermsByLayer] = {}
         rotations: dict[int, tuple[ModelRotation, ModelRotation]] = {}
-        # Distances alone are the same between columns, whose offsets are known numbers: one row for all examples.
-        by_column = isinstance(positions, Contiguous) and not self.encoding.position_dependent
+        # Distances alone are the same between columns, whose offsets are known numbers: one row for all examples. The
+        # model's mask keeps packed texts apart.
+        by_column = not isinstance(positions, Arbitrary) and not self.encoding.position_dependent
         if by_column:
             positions = Contiguous(tokens, _offset(past))
         for count, start in dict.fromkeys(columns):
@@ -119,10 +126,9 @@ class WordOrder(nn.Module):
                 keys = _key_positions(count, start, padding, past + tokens, device, clamped=clamped)
             terms[count, start] = self.encoding.prepare(positions, keys, dtype=dtype, device=device)
             layers = [n for n in self.rotated_in_function if columns[n] == (count, start)]
-            rotations |= self._rotations(layers, positions, keys, torch.empty(0, dtype=dtype, device=device))
+            rotations |= self._rotations(body, layers, positions, keys, torch.empty(0, dtype=dtype, device=device))
         inputs["wordorder"] = Call(
             layers=self.layers,
-            attentions=self.host.attentions,
             columns=columns,
             past=past,
             terms=terms,
@@ -130,7 +136,7 @@ class WordOrder(nn.Module):
             causal=self.host.causal,
             scaled_queries=self.host.family.scaled_queries,
             cache=cache,
-            checkpointed=self.training and bool(getattr(self.host.layers[0], "gradient_checkpointing", False)),
+            checkpointed=self._checkpointed(body),
             fox=self.fox,
         )
         return (), inputs
@@ -195,8 +201,16 @@ class WordOrder(nn.Module):
 
     def _no_cache(self, inputs: Mapping[str, Any]) -> bool:
         use_cache = inputs.get("use_cache")
-        checkpointed = self.training and bool(getattr(self.host.layers[0], "gradient_checkpointing", False))
-        return checkpointed or not (getattr(self.host.config, "use_cache", False) if use_cache is None else use_cache)
+        return self._checkpointed(self.host.body) or not (
+            getattr(self.host.config, "use_cache", False) if use_cache is None else use_cache
+        )
+
+    def _checkpointed(self, body: nn.Module) -> bool:
+        """Tell whether layers are computed again for their gradients, by transformers or by torch's wrapper."""
+        first: Any = next(body.get_submodule(self.host.family.layers).children())
+        return self.training and (
+            bool(getattr(first, "gradient_checkpointing", False)) or hasattr(first, "_checkpoint_wrapped_module")
+        )
 
     def _position_ids(self, inputs: Mapping[str, Any]) -> Tensor | None:
         """Return the position ids that were given, counted from 0."""
@@ -228,12 +242,12 @@ class WordOrder(nn.Module):
         return Contiguous(tokens, past - padding)
 
     def _rotations(
-        self, layers: list[int], queries: Positions, keys: Positions, like: Tensor
+        self, body: nn.Module, layers: list[int], queries: Positions, keys: Positions, like: Tensor
     ) -> dict[int, tuple[ModelRotation, ModelRotation]]:
         """Return the model's own rotations of queries and keys in these layers."""
         if not layers:
             return {}
-        module: Any = self.host.body.get_submodule(self.host.family.rotary)
+        module: Any = body.get_submodule(cast(str, self.host.family.rotary))
         takes_type = "layer_type" in inspect.signature(module.forward).parameters
         by_type: dict[str, tuple[ModelRotation, ModelRotation]] = {}
         rotations: dict[int, tuple[ModelRotation, ModelRotation]] = {}
@@ -280,6 +294,18 @@ def _padding(mask: Any, position_ids: Tensor | None, past: int | Tensor, tokens:
     if cached and position_ids is not None:  # `generate` gives masks with four axes to static caches, and ids always
         return past + tokens - 1 - position_ids[:, -1]
     return None
+
+
+def _check_consecutive(position_ids: Tensor, positions_BT: Tensor, mask: Any) -> None:
+    """Refuse position ids that a cache does not hold: the positions of its keys are those of their columns."""
+    other = (position_ids != positions_BT) & (positions_BT >= 0)
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        other = other & mask[:, -positions_BT.shape[1] :].bool()  # ids of padding are nobody's
+    if bool(other.any()):
+        raise BadInput(
+            "position_ids must count a row's tokens one by one where a swapped model has a cache; leave them out, or"
+            " pass use_cache=False"
+        )
 
 
 def _key_positions(

@@ -117,9 +117,10 @@ def _check_model(model: PreTrainedModel, hosts: tuple[Host, ...]) -> None:
         raise BadInput(
             f"the encoding of this model was swapped already, for {config.wordorder['encoding']!r}; load the model anew"
         )
-    if getattr(model, "_hf_peft_config_loaded", False) or any("lora_" in key for key, _ in model.named_parameters()):
+    if any(type(module).__module__.startswith("peft.") for module in model.modules()):
         raise BadInput("the model holds adapters; swap its encoding first, then add them")
-    if not all(parameter.is_floating_point() for parameter in model.parameters()):
+    narrow = any(not p.is_floating_point() or p.dtype.itemsize < 2 for p in model.parameters())
+    if narrow or getattr(model, "hf_quantizer", None) is not None:
         raise BadInput("the model is quantised; swap its encoding first, then quantise")
     if getattr(config, "add_cross_attention", False):
         raise BadInput(f"{name} has cross-attention beside its self-attention; only that of T5 is computed")
@@ -189,6 +190,8 @@ def _check_places(host: Host, encoding: str, kinds: tuple[LayerKind, ...], names
     keeps = [MODEL in kind.names for kind in kinds]
     kind_of_model = type(host.body).__name__
     for name in names:
+        if CATALOG[name].reads_layer_input and name != "fox":
+            raise BadInput(f"encoding {name!r} reads the input of layers, which only 'fox' is handed")
         if issubclass(CATALOG[name], ReplacesEmbedding):
             raise BadInput(f"encoding {name!r} replaces the token table, which a trained model needs")
     if any(keeps) and not all(keeps) and host.family.table is not None:
@@ -272,6 +275,7 @@ def _check_own_kind(order: WordOrder) -> None:
         buckets = cast(Any, part).table.weight.shape[0]
         furthest = config.relative_attention_max_distance
         same = (buckets, cast(Any, part).max_distance) == (config.relative_attention_num_buckets, furthest)
+        same = same and cast(Any, part).bidirectional != host.causal
     if name == "learned" and host.family.table is not None and part is not None:
         _, _, table = order.removed[0]
         same = cast(Any, part).table.weight.shape[0] == cast(Any, table).weight.shape[0] - host.table_offset
