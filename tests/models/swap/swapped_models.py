@@ -32,7 +32,7 @@ FIELDS = {
     "qwen2": GROUPED,
     "qwen3": {**GROUPED, "head_dim": 16},
     "mistral": {**GROUPED, "sliding_window": 5},
-    "gemma2": {**GROUPED, **CAPPED},
+    "gemma2": {**GROUPED, **CAPPED, "attn_logit_softcapping": 2.0},  # low enough to matter
     "gemma3_text": {**GROUPED, **CAPPED, "sliding_window_pattern": 2},
     "olmo2": GROUPED,
     "phi": {"partial_rotary_factor": 0.5},

@@ -26,7 +26,7 @@ NAMES = (
     *("rope@4,none@3,rope", "t5@4,t5@3,t5", "fox@5", "model@4*2,model", "model*2,none", "model+tupe-r,none"),
     *("model+t5", "model+shaw", "model+fox"),
 )
-FAST = ("t5", "rope+fox", "model+shaw")
+FAST = ("learned+t5", "rope+fox", "model+shaw")
 ADDED = ("t5", "fire", "tupe-a", "tupe-r", "shaw", "cope", "deberta", "transformer-xl", "learned", "fox")
 ADDED += ("tupe-a+t5", "shaw+fox")
 """What can stand beside "model" and start at 0."""

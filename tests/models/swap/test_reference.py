@@ -1,11 +1,16 @@
 """Swapped models in float64 against slow references in loops: outputs, and the gradient of every weight."""
 
+import copy
+import itertools
+
 import pytest
 import torch
 from reference import Layer, Order, bert, llama
-from swapped_models import drawn, ids_of, model_of, output_of, padded, swapped
+from swapped_models import DECODERS, ENCODERS, drawn, ids_of, model_of, output_of, padded, swapped
 from torch.testing import assert_close
 from transformers.models.llama import modeling_llama
+
+from wordorder.models import swap_encoding
 
 LAYERS = 2
 PATTERNS = {
@@ -39,7 +44,7 @@ PATTERNS = {
     "model+t5,none@4": [Layer(("model", "t5")), Layer(("none",), 4)],
 }
 WITHOUT_A_ZERO = ("model+kerple",)
-FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox")
+FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox", "rope*2,none")
 REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4")
 
 
@@ -99,6 +104,35 @@ def test_outputs_are_those_of_loops_at_odd_lengths_and_with_padding(kind, name):
             outputs = output_of(model, ids, attention_mask=mask, **told)
             for row, start, text, output in zip(outputs, starts, texts, expected, strict=True):
                 assert_close(row[start : start + len(text)], output, rtol=0, atol=1e-11)
+
+
+WINDOWS = {"gemma2": "sliding_window", "gemma3_text": "sliding_window", "mistral": "sliding_window"}
+WINDOWS |= {"modernbert": "local_attention"}
+
+
+@pytest.mark.parametrize("encoding", ["model+alibi", "alibi", "model+alibi@3"])
+@pytest.mark.parametrize("kind", [*DECODERS, *ENCODERS])
+def test_a_bias_is_what_a_written_out_matrix_adds_in_eager_attention(kind, encoding):
+    """Each family's scale, caps and norms of queries and keys are its own, whatever computes the scores."""
+    # wider than the text, since a mask with four axes stands in place of all
+    fields = {WINDOWS[kind]: 64} if kind in WINDOWS else {}
+    plain = model_of(kind, attn_implementation="eager", **fields)
+    model = swap_encoding(copy.deepcopy(plain), encoding, start="drawn")
+    if "model" not in encoding:
+        plain = swap_encoding(plain, "none")
+        assert plain.config._attn_implementation == "eager"
+    tokens = 11
+    matrix = torch.full((1, 4, tokens, tokens), torch.finfo(torch.float32).min)
+    for head, query, key in itertools.product(range(4), range(tokens), range(tokens)):
+        seen = kind in ENCODERS or key <= query
+        if seen and ("@" not in encoding or abs(key - query) < 3):
+            matrix[0, head, query, key] = -(2.0 ** (-8 * (head + 1) / 4)) * abs(key - query)
+    with torch.no_grad():
+        one = {"use_cache": False} if kind in DECODERS else {}
+        # OPT counts its tokens by a mask
+        told = {"position_ids": torch.arange(tokens)[None]} if kind == "opt" else {}
+        expected = output_of(plain, ids_of(1, tokens), attention_mask=matrix, **one, **told)
+        assert_close(output_of(model, ids_of(1, tokens), **one), expected, rtol=0, atol=2e-5)
 
 
 LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")
