@@ -81,6 +81,19 @@ def test_a_folder_is_loaded_in_another_dtype_and_attention(dtype, tmp_path):
         assert apart(loss_free(again), loss_free(rotated)) <= 1e-5
 
 
+@pytest.mark.parametrize(("kind", "encoding"), [("llama", "rope+t5"), ("gpt2", "learned+fox"), ("llama", "rope")])
+def test_a_folder_is_placed_and_built_anew(kind, encoding, tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed; it comes with the extra models")
+    model = swapped(kind, encoding)
+    model.save_pretrained(tmp_path)
+    assert apart(loss_free(CAUSAL.from_pretrained(tmp_path, device_map="cpu")), loss_free(model)) == 0
+    drawn_anew = CAUSAL.from_config(hf.AutoConfig.from_pretrained(tmp_path))
+    assert drawn_anew.state_dict().keys() == model.state_dict().keys()
+    asked = CAUSAL.from_pretrained(tmp_path, attn_implementation="eager")
+    assert asked.config._attn_implementation == ("eager" if encoding == "rope" else "wordorder")
+    assert apart(loss_free(asked), loss_free(model)) <= 1e-5
+
+
 @pytest.mark.filterwarnings("ignore:.*newly initialized")
 @pytest.mark.parametrize(("kind", "encoding"), [("llama", "t5"), ("bert", "model+tupe-r"), ("gpt2", "learned+fox")])
 def test_other_heads_are_loaded_from_a_language_models_folder(kind, encoding, tmp_path):
