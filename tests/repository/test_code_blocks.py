@@ -182,6 +182,7 @@ def named_files(data: dict[str, Any]) -> None:
 def saved_models(recipe: dict[str, Any]) -> None:
     """Models of the folders that a recipe starts from."""
     from tokenizers import Tokenizer, models
+    from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from wordorder.models import build_config, build_model
 
@@ -193,8 +194,16 @@ def saved_models(recipe: dict[str, Any]) -> None:
     arms = [arm["name"] for arm in recipe.get("compare", {}).get("arms", [])] or [""]
     sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     for arm in arms:
-        for seed in recipe.get("compare", {}).get("seeds", [0]):
+        seeds = recipe.get("compare", {}).get("seeds", [0])
+        for seed in range(seeds) if isinstance(seeds, int) else seeds:
             folder = start.format(arm=arm, seed=seed)
+            if recipe["data"].get("task") == "causal-lm":  # a model of transformers
+                model = Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=1, bos_token_id=0, eos_token_id=1))
+                model.save_pretrained(folder)
+                tokens = Tokenizer(models.WordLevel({"[UNK]": 0, "[EOS]": 1}, unk_token="[UNK]"))
+                tokens.add_special_tokens(["[UNK]", "[EOS]"])
+                tokens.save(f"{folder}/tokenizer.json")
+                continue
             build_model(build_config("encoder", **sizes), "masked-lm", seed=0).save_pretrained(folder)
             Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")).save(f"{folder}/tokenizer.json")
 

@@ -250,7 +250,7 @@ def _names_of_layer(text: str, whole: str, reserved: Collection[str]) -> tuple[s
     names = tuple(known_spelling(part.strip()) for part in text.split("+"))
     for part in names:
         if part not in CATALOG and part not in reserved:
-            close = difflib.get_close_matches(part.lower(), CATALOG, n=5, cutoff=0.5)
+            close = difflib.get_close_matches(part.lower(), [*CATALOG, *reserved], n=5, cutoff=0.5)
             hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
             raise BadInput(
                 f"unknown encoding {part!r}; {hint}`wordorder list` shows all; join several with '+', or with ',' to"

@@ -128,3 +128,18 @@ def test_layers_in_torchs_checkpoint_wrapper_are_computed_again():
         model(ids, labels=ids, use_cache=False).loss.backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     assert max(apart(a, b) for a, b in zip(*gradients, strict=True)) <= 1e-6
+
+
+def test_tables_beside_the_models_own_are_no_longer_than_that():
+    with pytest.raises(BadInput, match="max_positions must be at most 64"):
+        swap_encoding(model_of("bert"), "model+tupe-r", max_positions=65)
+    swap_encoding(model_of("bert"), "tupe-r", max_positions=65)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")
+def test_a_model_of_peft_and_a_name_in_capitals_are_told_the_remedy():
+    peft = pytest.importorskip("peft")
+    with pytest.raises(BadInput, match="swap the encoding of its model first, then add adapters"):
+        swap_encoding(peft.get_peft_model(model_of("llama"), peft.LoraConfig(target_modules=["q_proj"])), "t5")
+    with pytest.raises(BadInput, match="did you mean 'model'"):
+        swap_encoding(model_of("llama"), "Model+t5")

@@ -133,6 +133,8 @@ def hosts_of(model: PreTrainedModel) -> tuple[Host, ...]:
     Raises:
         BadInput: it is no model of transformers, or of a family that is not known (with those that are).
     """
+    if type(model).__module__.startswith("peft."):
+        raise BadInput(f"model is a {type(model).__name__}; swap the encoding of its model first, then add adapters")
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if not isinstance(model, PreTrainedModel) or kind not in FAMILIES:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BadInput(
