@@ -73,8 +73,8 @@ def of_complex_order_classifier(printed_by: Callable[..., str]) -> None:
     assert waves > 0.85
 
 
-def of_swap_encoding(printed_by: Callable[..., str]) -> None:
-    text = printed_by("swap_encoding.py", "--steps", "100")
+def of_tupe_on_bert(printed_by: Callable[..., str]) -> None:
+    text = printed_by("tupe_on_bert.py", "--steps", "100")
     assert text.startswith("BertForMaskedLM: 10,176 parameters more")
     assert numbers_in(text, r"at most ([\d.e+-]+) apart")[0] < 1e-5
     plain, swapped = numbers_in(text, r"loss (\d\.\d+)")
@@ -103,7 +103,7 @@ def of_inspect_correlations(printed_by: Callable[..., str]) -> None:
     assert Path("figures/map-absolute.png").read_bytes()[:4] == b"\x89PNG"
 
 
-FAST = {"complex_order_classifier", "swap_encoding", "convert_a_checkpoint", "inspect_correlations"}
+FAST = {"complex_order_classifier", "tupe_on_bert", "convert_a_checkpoint", "inspect_correlations"}
 
 
 @pytest.mark.usefixtures("catalogue_of_before")

@@ -54,8 +54,8 @@ def cost_of(recipe: Recipe) -> dict[str, Any]:
 
 def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Recipe:
     """Return the recipe with the size of its vocabulary as model.vocab_size, or as it is where that is not known."""
-    known = is_host(recipe.network) or recipe.model.get("vocab_size") is not None
-    size = None if known else size_of(recipe.data, recipe.tokenizer)
+    has_size = is_host(recipe.network) or recipe.model.get("vocab_size") is not None
+    size = None if has_size else size_of(recipe.data, recipe.tokenizer)
     return recipe if size is None else replace(recipe, model={**recipe.model, "vocab_size": size})
 
 

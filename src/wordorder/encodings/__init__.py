@@ -8,6 +8,7 @@ from wordorder.encodings.build import Use as Use
 from wordorder.encodings.build import WithMemory as WithMemory
 from wordorder.encodings.build import build_encoding as build_encoding
 from wordorder.encodings.build import canonical_name as canonical_name
+from wordorder.encodings.build import names_in as names_in
 from wordorder.encodings.build import names_of as names_of
 from wordorder.encodings.build import options_of as options_of
 from wordorder.encodings.build import pattern_of as pattern_of

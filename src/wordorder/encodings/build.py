@@ -32,7 +32,7 @@ WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
 
 @dataclass(frozen=True)
 class LayerKind:
-    """What a pattern says of one layer."""
+    """The encodings and the window that a pattern gives to one layer."""
 
     names: tuple[str, ...]
     """Names of the encodings that act together."""
@@ -239,6 +239,11 @@ def known_spelling(part: str) -> str:
         return part
     written = part.lower().replace("_", "-")
     return next((name for name in CATALOG if name.lower().replace("_", "-") == written), part)
+
+
+def names_in(name: str) -> list[str]:
+    """Return the names in a pattern as the catalogue spells them, those that it does not know too; and its numbers."""
+    return re.split(r"[+,*@\s]+", canonical_name(name))
 
 
 def names_of(name: str) -> tuple[str, ...]:

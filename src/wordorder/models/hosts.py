@@ -15,9 +15,7 @@ from transformers.models.auto import modeling_auto
 from wordorder.errors import BadInput
 from wordorder.models.hub.saved_folder import load_config, load_with_new_head
 from wordorder.models.swap.families import FAMILIES
-
-MODEL = "model"
-"""Name of the positions that a model of transformers has of its own, in `model.encoding`."""
+from wordorder.models.swap.order import MODEL
 
 HOST_FIELDS: Mapping[str, type] = {"encoding": str, "encoding_options": dict, "max_position_embeddings": int}
 """Names of [model] beside `pretrained` for a model of transformers, whose folder says all others -> their types.
@@ -101,12 +99,12 @@ def load_host(
     before = set(model.state_dict())
     model = _swapped(model, fields, seed=seed)
     after = set(model.state_dict())
-    found: dict[str, Any] = {
+    origin: dict[str, Any] = {
         "loaded": len((before & after) - set(new)),
         "new": [*new, *sorted(after - before)],
         "unused": [*unused, *sorted(before - after)],
     }
-    return model, found
+    return model, origin
 
 
 def _config(folder: Path, labels: Mapping[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from typing import Any, cast
@@ -19,7 +18,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from wordorder.encodings import CATALOG, names_of
+from wordorder.encodings import CATALOG, names_in, names_of
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.config.configuration import WordOrderDecoderConfig
@@ -59,9 +58,9 @@ def _swapped(config: Any) -> dict[str, Any]:
 def _bounded(config: Any) -> list[str]:
     """Return the names of the encodings of a model, its own input positions among them, that have a table."""
     if config.model_type in FAMILIES:
-        names = re.split(r"[+,*@\s]+", _swapped(config)["encoding"])
-        own = [MODEL] if MODEL in names and FAMILIES[config.model_type].table is not None else []
-        return own + [name for name in names if name in CATALOG and CATALOG[name].bounded]
+        names = names_in(_swapped(config)["encoding"])
+        tables = [MODEL] if MODEL in names and FAMILIES[config.model_type].table is not None else []
+        return tables + [name for name in names if name in CATALOG and CATALOG[name].bounded]
     return [name for name in names_of(config.encoding) if CATALOG[name].bounded]
 
 

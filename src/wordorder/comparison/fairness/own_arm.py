@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import re
 import sys
 import traceback
 import warnings
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wordorder.encodings import CATALOG, Encoding, Source, canonical_name, register_encoding, registered_encodings
+from wordorder.encodings import CATALOG, Encoding, Source, names_in, register_encoding, registered_encodings
 from wordorder.errors import BadInput
 from wordorder.networks.encoding_checks import CHECKS, USES, check_encoding
 
@@ -111,7 +110,7 @@ def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
     if recipe.compare is None:
         raise BadInput("--arm: the recipe has no [compare] section; add compare.seeds and a [[compare.arms]]")
     raw: Mapping[str, Any] = recipe.raw["compare"]
-    used = {part for arm in recipe.compare.arms for part in _names_of(_encoding_of(recipe, arm.overrides))}
+    used = {part for arm in recipe.compare.arms for part in names_in(_encoding_of(recipe, arm.overrides))}
     added: list[dict[str, Any]] = []
     for text in texts:
         name = parse_own_arm(text).name
@@ -128,7 +127,7 @@ def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
 def own_encodings_of(recipes: Iterable[Recipe]) -> dict[str, dict[str, str]]:
     """Return class, file and sha256 of the encodings in the recipes that are not in the catalogue, by name."""
     registered = registered_encodings()
-    named = {part for recipe in recipes for part in _names_of(_encoding_of(recipe, {}))}
+    named = {part for recipe in recipes for part in names_in(_encoding_of(recipe, {}))}
     return {name: source.as_dict() for name, source in registered.items() if name in named}
 
 
@@ -136,11 +135,6 @@ def _encoding_of(recipe: Recipe, overrides: Mapping[str, Any]) -> str:
     """Return the encoding of an arm's network; "none" if it has no such field."""
     table = overrides.get("model", {})
     return str(overrides.get("model.encoding", table.get("encoding", recipe.model.get("encoding", "none"))))
-
-
-def _names_of(encoding: str) -> list[str]:
-    """Return the names in an encoding's, that of a model of transformers' own positions among them."""
-    return re.split(r"[+,*@\s]+", canonical_name(encoding))
 
 
 def _tried(own: OwnArm, encoding: type[Encoding]) -> list[str]:

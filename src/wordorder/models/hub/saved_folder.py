@@ -100,9 +100,9 @@ def fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     host, swapped = settings.get("host"), settings.get("wordorder")
     if not isinstance(host, dict) or not isinstance(swapped, dict):
         return dict(settings)
-    known = cast("dict[str, Any]", swapped)
-    own = {"encoding": known.get("encoding"), "encoding_options": known.get("options")}
-    return {**settings, **cast("dict[str, Any]", host), **own}
+    settings_of_swap = cast("dict[str, Any]", swapped)
+    encoding = {"encoding": settings_of_swap.get("encoding"), "encoding_options": settings_of_swap.get("options")}
+    return {**settings, **cast("dict[str, Any]", host), **encoding}
 
 
 def elsewhere_faults(folder: Path, settings: Mapping[str, object]) -> list[str]:

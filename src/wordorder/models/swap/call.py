@@ -49,7 +49,7 @@ class ModelRotation(Move):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOrder:
-    """What is known of a layer from the day of the swap on."""
+    """The settings of a layer that a swap decides, the same in every forward pass."""
 
     keeps: bool
     """The model's own positions act in it."""
@@ -61,21 +61,21 @@ class LayerOrder:
 
 @dataclass
 class Call:
-    """What one forward pass of the body works out before its layers run, and every layer reads."""
+    """The terms and columns of one forward pass, worked out before the layers run and read by each of them."""
 
     layers: tuple[LayerOrder, ...]
     columns: tuple[Columns, ...]
-    """Of the keys of each layer."""
+    """The columns of the keys of each layer."""
     past: int | Tensor
     """Column of the first query."""
     terms: dict[Columns, PositionTerms | PositionTermsByLayer]
     rotations: dict[int, tuple[ModelRotation, ModelRotation]]
-    """Of queries and keys, in the layers that receive them before the model's own rotation."""
+    """The model's own rotations of queries and keys, by layer, where the function applies them."""
     causal: bool
     scaled_queries: bool
     """Queries come times the model's scale."""
     cache: Any = None
-    """Of the self-attention of all layers; the gates of layer n are its layer n + number of layers."""
+    """The cache of the self-attention of all layers; the gates of layer n are its layer n + number of layers."""
     checkpointed: bool = False
     """Layers are computed again for their gradients, so that nothing that they make may be kept for the next one."""
     fox: Fox | None = None

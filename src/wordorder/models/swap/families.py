@@ -19,7 +19,7 @@ from wordorder.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Where the parts of a model are, by the names of its attributes."""
+    """The parts of a model of one type, by the names of its attributes."""
 
     bodies: tuple[str, ...] = ("",)
     """From the model without a head to the modules that run layers, where they exist; "" = it is that module."""

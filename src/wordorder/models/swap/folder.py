@@ -34,7 +34,7 @@ SETTINGS, WEIGHTS = "wordorder_encoding.json", "wordorder_encoding.safetensors"
 
 
 class SwappedFields:
-    """What the configuration of a swapped model has beyond its model's. Mixed in before that class."""
+    """The part of a swapped model's configuration that is not its model's. Mixed in before that class."""
 
     wordorder: dict[str, Any]
 

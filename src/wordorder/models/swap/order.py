@@ -50,7 +50,7 @@ class WordOrder(nn.Module):
         self.rotated_in_function: tuple[int, ...] = ()
         """Layers in which that function rotates queries and keys as the model would have."""
         self.removed: tuple[tuple[nn.Module, str, nn.Module], ...] = ()
-        """What was taken out of the model: the module above, the name, and the module; tables without their numbers."""
+        """Modules taken out of the model: the one above, the path, and the module; tables without numbers."""
         self.changed: list[tuple[Any, str, Any]] = []
         """Attributes of the model that were changed: of which module, the name, and the value before."""
         self.hooks: list[RemovableHandle] = []

@@ -152,9 +152,10 @@ def _build(
     beside_model = {name for kind in kinds if MODEL in kind.names for name in kind.names} - {MODEL}
     from_zero = set(names_of(new)) if start == "zero" else beside_model if start is None else set[str]()
     rows = max_positions or (getattr(host.config, "max_position_embeddings", None) or 512) - host.first_id
-    own = getattr(host.config, "max_position_embeddings", None) if host.family.table is not None else None
-    if own is not None and any(MODEL in kind.names for kind in kinds) and rows > own - host.first_id:
-        raise BadInput(f"max_positions must be at most {own - host.first_id}, the model's own table, got {rows}")
+    if host.family.table is not None and any(MODEL in kind.names for kind in kinds):
+        model_rows = host.config.max_position_embeddings - host.first_id
+        if rows > model_rows:
+            raise BadInput(f"max_positions must be at most {model_rows}, the model's own table, got {rows}")
     completed = _options(host, new, options, from_zero)
     if start == "copy":
         if options:

@@ -201,12 +201,12 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
 
 def _labels(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
     """Return the fields of the configuration that classes, or the task, decide."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if prepared.label_names:
-        found["id2label"] = dict(enumerate(prepared.label_names))
-        found["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
-        found["num_labels"] = len(prepared.label_names)
-    return found | TASKS[recipe.data.task].model_fields(prepared)
+        fields["id2label"] = dict(enumerate(prepared.label_names))
+        fields["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
+        fields["num_labels"] = len(prepared.label_names)
+    return fields | TASKS[recipe.data.task].model_fields(prepared)
 
 
 def _host_parts(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
@@ -222,9 +222,9 @@ def _start_from_host(
     """Build a model of transformers with the recipe's encoding, and return it with the origin of its weights."""
     parts = _host_parts(recipe, prepared)
     with quiet_libraries():
-        model, found = load_host(**parts, seed=seed, weights=weights)
+        model, origin = load_host(**parts, seed=seed, weights=weights)
     folder = parts["folder"]
-    return model, {"folder": str(folder), "content": weights_content(folder), **found} if weights else None
+    return model, {"folder": str(folder), "content": weights_content(folder), **origin} if weights else None
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ Shows: `wordorder.models.swap_encoding`. The BERT here has random weights and ne
 Prints: the largest difference of the logits before training, the added parameters, the loss of both models after
 training on a repeated pattern of tokens, and whether the saved folder loads again.
 
-python examples/swap_encoding.py
+python examples/tupe_on_bert.py
 """
 
 import argparse
