@@ -78,6 +78,7 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/memory.py --json benchmarks/results/memory.json
 	$(BIN)/python benchmarks/memory_step.py --json benchmarks/results/memory-step.json
 	$(BIN)/python benchmarks/t5_attention.py --json benchmarks/results/transformers.json
+	$(BIN)/python benchmarks/swapped_models.py --json benchmarks/results/swapped.json
 	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
 	$(BIN)/python evidence/publish/publish_demo.py benchmarks/results/encodings.json
 	$(BIN)/python evidence/publish/publish_demo.py benchmarks/results/attention.json
