@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from comparison_stand_in import STAND_IN
+from filelock import FileLock
 
 from wordorder.comparison import RayCluster, compare
 from wordorder.comparison.engines.local import Job
@@ -21,7 +22,7 @@ from wordorder.comparison.runs import Run
 from wordorder.errors import BadInput
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]  # not while another cluster is waited for
 
 SIX = {name: {"model.encoding": name} for name in ("none", "learned", "sinusoidal", "rope", "alibi", "tupe-r")}
 LONG = ("training.max_steps=60", "training.save_steps=10", "training.eval_steps=10", "training.use_cpu=true")
@@ -35,15 +36,16 @@ def importable(monkeypatch):
 
 
 @pytest.fixture
-def cluster(importable, log):  # Ray's workers have the environment of its raylets
-    """Two raylets with one core each; the first one has the head and the driver."""
+def cluster(importable, log, tmp_path_factory):  # Ray's workers have the environment of its raylets
+    """Two raylets with one core each, alone on this machine; the first one has the head and the driver."""
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    found.second = found.add_node(num_cpus=1)
-    yield found
-    ray.shutdown()
-    found.shutdown()
+    with FileLock(tmp_path_factory.getbasetemp().parent / "ray.lock"):  # shared by pytest's workers
+        two_machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        two_machines.second = two_machines.add_node(num_cpus=1)
+        yield two_machines
+        ray.shutdown()
+        two_machines.shutdown()
 
 
 def plain(path):
@@ -60,11 +62,16 @@ def _without(value):
 TIMED = ("looks", "environment", "train_seconds", "tokens_per_second", "peak_memory_bytes", "output_dir", "workers")
 
 
-def wait_for(found, seconds=90):
-    """Wait until ``found()`` is true."""
+def wait_for(happened, seconds=300, driver=None):
+    """Wait until ``happened()`` is true; a driver that ends before, or waits for ever, says where."""
     end = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < end, "nothing happened"
+    while not happened():
+        late = time.monotonic() >= end
+        if late and driver is not None:
+            driver.send_signal(signal.SIGABRT)  # faulthandler writes where its threads are
+            driver.wait()
+        assert driver is None or driver.poll() is None, driver.communicate()[1]
+        assert not late, "nothing happened"
         time.sleep(0.05)
 
 
@@ -128,11 +135,25 @@ def test_a_comparison_goes_on_after_its_driver_ended(make_recipe, cluster, tmp_p
     arms = {name: SIX[name] for name in ("none", "rope")}
     recipe = make_recipe(*LONG, arms=arms, seeds=[0, 1], workers=2)
     place = tmp_path / "ray"
-    command = [sys.executable, "-c", DRIVER, str(tmp_path / "small.toml"), str(place), cluster.address, *LONG]
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-c",
+        DRIVER,
+        str(tmp_path / "small.toml"),
+        str(place),
+        cluster.address,
+        *LONG,
+    ]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: has_checkpoints(place))
-    driver.send_signal(which)
-    said = driver.communicate(timeout=60)[1]
+    try:
+        wait_for(lambda: has_checkpoints(place), driver=driver)
+        driver.send_signal(which)
+        said = driver.communicate(timeout=60)[1]
+    finally:
+        driver.kill()
+        driver.communicate()
     if which != signal.SIGKILL:
         assert f"stopped by {which.name}; run the same command again to go on" in said
     stopped = {path.parent.parent for path in place.glob("*/seed-*/checkpoint-*/manifest.json")}
