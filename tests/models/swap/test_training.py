@@ -270,10 +270,10 @@ def test_a_compiled_decode_step_has_one_graph_for_all_steps(encoding):
         return graph
 
     step = torch.compile(model, backend=count, fullgraph=True)
-    outputs = [output_of(model, ids[:, :6], past_key_values=cache)]
+    outputs = [output_of(model, ids[:, :6], cache=cache)]
     for t in range(6, 12):
         positions = torch.full((2, 1), t)
-        outputs.append(output_of(step, ids[:, t : t + 1], past_key_values=cache, position_ids=positions))
+        outputs.append(output_of(step, ids[:, t : t + 1], cache=cache, position_ids=positions))
     assert apart(torch.cat(outputs, dim=1), expected) <= 2e-5
     assert len(graphs) == 1
 
@@ -302,13 +302,15 @@ def test_new_weights_are_drawn_by_their_names_and_the_seed():
     assert 0.9 * std < float(table.std()) < 1.1 * std
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2"])
-def test_autocast_is_near_full_precision(kind):
-    model, ids = swapped(kind, "t5"), ids_of(2, 12)
-    with torch.no_grad():
-        exact = output_of(model, ids)
-        with torch.autocast("cpu", torch.bfloat16):
-            outputs = output_of(model, ids)
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", ["t5", "model+t5", "rope+fox"])
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt_neox"])
+@pytest.mark.parametrize("use_cache", [True, False])  # a cache may change dtypes
+def test_autocast_is_near_full_precision(kind, encoding, use_cache):
+    model, ids = swapped(kind, encoding), ids_of(2, 12)
+    exact = output_of(model, ids, use_cache=use_cache)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = output_of(model, ids, use_cache=use_cache)
     assert apart(outputs.float(), exact) <= 0.05 * float(exact.abs().max())
 
 

@@ -18,6 +18,7 @@ from wordorder.encodings import Fox, PositionTerms, PositionTermsByLayer
 from wordorder.encodings.places import Move
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, DenseBias, Visibility
+from wordorder.ops.execution import as_autocast_casts
 
 NAME = "wordorder"
 """Name of the attention function in transformers."""
@@ -116,6 +117,8 @@ class Call:
             raise BadInput(
                 f"attention_mask with four axes must be bool (True = visible) for a swapped model, got {mask.dtype}"
             )
+        if not q.dtype == k.dtype == v.dtype:  # rotation by float32 gives that dtype under autocast
+            q, k, v = as_autocast_casts(q, k, v)
         if self.scaled_queries:
             q, scale = q / module.scaling, module.scaling
         scale = scale * self.layers[layer].factor
