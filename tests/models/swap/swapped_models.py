@@ -7,6 +7,7 @@ import torch
 import transformers as hf
 
 from wordorder.models import FAMILIES, swap_encoding
+from wordorder.models.pretrained import CACHE
 
 DECODERS = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "olmo2", "phi", "gpt_neox", "gpt2", "opt")
 ENCODERS = ("bert", "roberta", "modernbert", "t5")
@@ -64,11 +65,16 @@ def drawn(model, std=0.2, only=""):
     return model
 
 
+def how_of(kind):
+    """How the plain model computes what its configuration says."""
+    return {"attn_implementation": "eager"} if kind == "gemma2" else {}  # "sdpa" left its cap out before 5.23
+
+
 @cache
 def _built(kind, cls, fields):
     known = {"t5": hf.T5EncoderModel, "mt5": hf.AutoModelForSeq2SeqLM}
     cls = cls or known.get(kind) or (hf.AutoModelForCausalLM if kind in DECODERS else hf.AutoModel)
-    config = config_of(kind, **dict(fields))
+    config = config_of(kind, **{**how_of(kind), **dict(fields)})
     return drawn(cls.from_config(config) if hasattr(cls, "from_config") else cls(config)).eval()
 
 
@@ -92,9 +98,9 @@ def ids_of(*shape, seed=1):
     return torch.randint(3, SIZES["vocab_size"], shape, generator=torch.Generator().manual_seed(seed))
 
 
-def output_of(model, *args, **kwargs):
+def output_of(model, *args, cache=None, **kwargs):
     """Logits, or the last layer's output of a model without a head."""
-    output = model(*args, **kwargs)
+    output = model(*args, **({} if cache is None else {CACHE: cache}), **kwargs)
     return output.logits if hasattr(output, "logits") else output.last_hidden_state
 
 

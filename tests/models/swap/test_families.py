@@ -7,6 +7,7 @@ from swapped_models import (
     ENCODERS,
     apart,
     drawn,
+    how_of,
     ids_of,
     model_of,
     output_of,
@@ -68,7 +69,7 @@ def in_parts(model, ids, sizes, mask=None):
                 "attention_mask": mask[:, :read],
                 "position_ids": positions_of(mask)[:, read - part.shape[1] : read],
             }
-        outputs.append(output_of(model, part, past_key_values=cache, use_cache=True, **more))
+        outputs.append(output_of(model, part, cache=cache, use_cache=True, **more))
     return torch.cat(outputs, dim=1)
 
 
@@ -107,7 +108,7 @@ def test_a_text_is_read_alike_however_it_is_fed_and_after_a_folder(kind, encodin
     apart_by = differences(model, kind, encoding)
     assert {way: by for way, by in apart_by.items() if not by <= BOUND} == {}
     model.save_pretrained(tmp_path)
-    again = (AutoModelForCausalLM if kind in DECODERS else AutoModel).from_pretrained(tmp_path).eval()
+    again = (AutoModelForCausalLM if kind in DECODERS else AutoModel).from_pretrained(tmp_path, **how_of(kind)).eval()
     again = again.encoder if kind == "t5" else again  # the Auto class of T5 gives both stacks
     assert apart(output_of(again, ids_of(2, 12)), output_of(model, ids_of(2, 12))) == 0
 

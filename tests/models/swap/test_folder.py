@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as hf
-from swapped_models import SIZES, apart, body_of, drawn, ids_of, model_of, output_of, swapped
+from swapped_models import SIZES, apart, body_of, drawn, how_of, ids_of, model_of, output_of, swapped
 
 import wordorder
 from wordorder.errors import BadInput
@@ -45,7 +45,7 @@ def test_a_whole_folder_is_loaded_as_it_was(kind, auto, encoding, tmp_path):
     expected, plain = loss_free(model), type(model)
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     assert len([*tmp_path.glob("*.safetensors")]) > 1  # shards
-    again, info = auto.from_pretrained(tmp_path, output_loading_info=True)
+    again, info = auto.from_pretrained(tmp_path, output_loading_info=True, **how_of(kind))
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert type(again) is plain
     assert not again.training

@@ -65,9 +65,9 @@ def test_a_cropped_cache_goes_on_from_where_it_was_cropped(encoding):
     model, ids = swapped("llama", encoding), ids_of(1, 12)
     expected = output_of(model, ids, use_cache=False)
     cache = DynamicCache(config=model.config)
-    output_of(model, torch.cat((ids[:, :5], ids_of(1, 4, seed=9)), dim=1), past_key_values=cache)
+    output_of(model, torch.cat((ids[:, :5], ids_of(1, 4, seed=9)), dim=1), cache=cache)
     cache.crop(-4)
-    assert apart(output_of(model, ids[:, 5:], past_key_values=cache), expected[:, 5:]) <= 2e-5
+    assert apart(output_of(model, ids[:, 5:], cache=cache), expected[:, 5:]) <= 2e-5
 
 
 @torch.no_grad()
@@ -78,15 +78,24 @@ def test_a_cache_made_without_the_configuration_is_filled_all_the_same(kind, enc
     model = swapped(kind, encoding, fields={"sliding_window": 64} if kind == "gemma2" else {})
     ids, cache = ids_of(1, 12), DynamicCache()
     expected = output_of(model, ids, use_cache=False)
-    parts = [output_of(model, part, past_key_values=cache) for part in ids.split([5, 1, 6], dim=1)]
+    parts = [output_of(model, part, cache=cache) for part in ids.split([5, 1, 6], dim=1)]
     assert apart(torch.cat(parts, dim=1), expected) <= 2e-5
 
 
 def test_a_cache_that_was_filled_without_gates_is_refused():
     cache = DynamicCache(config=model_of("llama").config)
-    model_of("llama")(ids_of(1, 5), past_key_values=cache)
+    output_of(model_of("llama"), ids_of(1, 5), cache=cache)
     with pytest.raises(BadInput, match="filled without the gates of fox; begin with an empty one"):
-        swapped("llama", "rope+fox")(ids_of(1, 1), past_key_values=cache)
+        output_of(swapped("llama", "rope+fox"), ids_of(1, 1), cache=cache)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
+def test_a_body_reads_the_cache_by_its_older_name_too():
+    model = swapped("llama", "t5").model
+    cache, ids = DynamicCache(config=model.config), ids_of(2, 8)
+    parts = [model(part, past_key_values=cache).last_hidden_state for part in ids.split(5, dim=1)]
+    assert apart(torch.cat(parts, dim=1), output_of(model, ids)) <= 2e-5
 
 
 @torch.no_grad()
@@ -98,7 +107,7 @@ def test_a_static_cache_may_be_longer_than_the_table(encoding):
         model, ids, use_cache=False, max_length=20, max_new_tokens=None
     )
     cache = StaticCache(model.config, max_cache_len=40)
-    parts = [output_of(model, part, past_key_values=cache) for part in ids.split([4, 5], dim=1)]
+    parts = [output_of(model, part, cache=cache) for part in ids.split([4, 5], dim=1)]
     assert apart(torch.cat(parts, dim=1), output_of(model, ids, use_cache=False)) <= 2e-5
 
 
@@ -112,7 +121,7 @@ def test_a_bert_that_is_a_decoder(encoding):
     changed[:, 7:] = ids_of(2, 5, seed=8)
     assert apart(output_of(model, changed, use_cache=False)[:, :7], expected[:, :7]) <= 1e-6
     cache = DynamicCache(config=model.config)
-    parts = [output_of(model, part, past_key_values=cache, use_cache=True) for part in ids.split([5, 1, 6], dim=1)]
+    parts = [output_of(model, part, cache=cache, use_cache=True) for part in ids.split([5, 1, 6], dim=1)]
     assert apart(torch.cat(parts, dim=1), expected) <= 2e-5
     assert written(model, ids) == written(model, ids, use_cache=False)
 
@@ -155,7 +164,7 @@ def test_encoder_decoders_read_and_write_alike_however_they_are_fed(kind, encodi
     encoded = model.get_encoder()(sources)
     cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
     steps = [
-        output_of(model, encoder_outputs=encoded, decoder_input_ids=part, past_key_values=cache)
+        output_of(model, encoder_outputs=encoded, decoder_input_ids=part, cache=cache)
         for part in targets.split([3, 1, 1, 2], dim=1)
     ]
     assert apart(torch.cat(steps, dim=1), whole) <= 2e-5

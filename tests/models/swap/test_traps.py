@@ -29,7 +29,7 @@ def test_ids_that_a_cache_does_not_hold_are_refused(encoding):
     call = {"attention_mask": torch.ones_like(ids), "position_ids": gap}
     output_of(model, ids, use_cache=False, **call)
     with pytest.raises(BadInput, match=r"one by one .* use_cache=False"):
-        output_of(model, ids, past_key_values=DynamicCache(config=model.config), **call)
+        output_of(model, ids, cache=DynamicCache(config=model.config), **call)
 
 
 @torch.no_grad()

@@ -186,6 +186,7 @@ class WordOrder(nn.Module):
         """Return the cache of the self-attention, with room for gates; made here where the model would make one."""
         name = "cache" if "cache" in self.argument_names else "past_key_values"
         cache = inputs.get(name)
+        cache = inputs.get("past_key_values") if cache is None else cache  # the older name is taken too
         if self.fox_layers and self.host.causal and cache is None and not self._no_cache(inputs):
             cache = inputs[name] = DynamicCache(config=self.host.config)
             if inputs.get("encoder_hidden_states") is not None:
