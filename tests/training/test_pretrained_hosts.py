@@ -1,6 +1,7 @@
 """A recipe that starts from a model folder of transformers: what is trained, saved, resumed, and what is refused."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -340,3 +341,14 @@ def test_the_configuration_counts_what_is_swapped(write):
     counts = cost(config, "causal-lm", length=16, batch_size=2)
     assert counts["parameters"]["encoding"] == 32 * 4
     assert counts["parameters"]["total"] == run(recipe, progress=False).metrics["parameters"]
+
+
+def test_a_swapped_folder_keeps_its_encoding(write):
+    path = write("llama", "causal-lm")
+    once = run(read_recipe(path, ["model.encoding=model+t5", *WITHOUT_STEPS]), progress=False)
+    again = [f"model.pretrained={once.model_dir}", f"training.output_dir={path.with_suffix('')}"]
+    words = r"was swapped already, for 'model\+t5'; name the folder of the plain model, or leave model\.encoding out"
+    assert re.search(words, faults(path, *again, "model.encoding=none"))
+    kept = run(read_recipe(path, [*again, *WITHOUT_STEPS]), progress=False)
+    config = AutoModelForCausalLM.from_pretrained(kept.model_dir).config
+    assert config.wordorder["encoding"] == "model+t5"

@@ -15,6 +15,7 @@ from transformers.models.auto import modeling_auto
 from wordorder.errors import BadInput
 from wordorder.models.hub.saved_folder import load_config, load_with_new_head
 from wordorder.models.swap.families import FAMILIES
+from wordorder.models.swap.folder import SwappedFields
 from wordorder.models.swap.order import MODEL
 
 HOST_FIELDS: Mapping[str, type] = {"encoding": str, "encoding_options": dict, "max_position_embeddings": int}
@@ -120,6 +121,11 @@ def _swapped(model: PreTrainedModel, fields: Mapping[str, Any], *, seed: int) ->
 
     encoding, options = str(fields["encoding"]), fields.get("encoding_options")
     if encoding != MODEL:
+        if isinstance(model.config, SwappedFields):
+            raise BadInput(
+                f"model.pretrained: its encoding was swapped already, for {model.config.wordorder['encoding']!r}; name"
+                f" the folder of the plain model, or leave model.encoding out to train it as it is"
+            )
         longest = fields.get("max_position_embeddings")
         return swap_encoding(model, encoding, options=options, max_positions=longest, seed=seed)
     unread = [name for name in HOST_FIELDS if name != "encoding" and fields.get(name)]

@@ -10,6 +10,7 @@ from wordorder import Decoder, Encoder
 from wordorder.encodings import build_encoding
 from wordorder.errors import BadInput
 from wordorder.models import FAMILIES, build_config, swap_encoding
+from wordorder.models.pretrained import CACHE
 from wordorder.networks import Positional
 
 
@@ -48,6 +49,12 @@ def with_adapters():
     return model
 
 
+def on_two_devices():
+    model = model_of("llama")
+    model.model.layers[1].to("meta")
+    return model
+
+
 def without_layers():
     return hf.LlamaModel(config_of("llama", num_hidden_layers=0))
 
@@ -61,6 +68,7 @@ CASES = {
     "quantised": (quantised, "t5", {}, "quantised; swap its encoding first"),
     "adapters": (with_adapters, "t5", {}, "holds adapters; swap its encoding first"),
     "cross-attention": (bert_with_cross_attention, "t5", {}, "BertLMHeadModel has cross-attention"),
+    "two devices": (on_two_devices, "t5", {}, "weights are on cpu, meta; swap its encoding on one device"),
     "no layers": (without_layers, "t5", {}, "LlamaModel has no layers"),
     "replaced table": (lambda: model_of("llama"), "complex-order", {}, "replaces the token table"),
     "beside": (lambda: model_of("bert"), "model+complex-vanilla", {}, "replaces the token table"),
@@ -92,6 +100,7 @@ CASES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # DeBERTa of some versions
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_what_cannot_be_is_refused_and_the_model_is_left_as_it_was(case):
@@ -165,7 +174,7 @@ def test_a_layer_alone_is_refused(encoding):
 
 def test_sinks_and_paged_caches_are_refused():
     model = swapped("llama", "t5")
-    for name in ("s_aux", "sinks", "cache"):
+    for name in {"s_aux", "sinks", "cache"} - {CACHE}:
         with pytest.raises(BadInput, match=f"does not compute {name}, which LlamaAttention asks for"):
             model(ids_of(1, 5), use_cache=False, **{name: object()})
 
@@ -176,7 +185,7 @@ def test_a_cache_of_another_make_is_refused():
             return 0
 
     with pytest.raises(BadInput, match="does not read a Paged; take a DynamicCache or StaticCache"):
-        swapped("llama", "t5")(ids_of(1, 5), past_key_values=Paged())
+        output_of(swapped("llama", "t5"), ids_of(1, 5), cache=Paged())
 
 
 def test_texts_longer_than_the_table_are_refused_and_others_are_not():
@@ -229,3 +238,17 @@ def test_the_tables_that_are_replaced_leave_no_memory():
     model = swapped("gpt2", "none", draw=False)
     assert not any("wpe" in name for name, _ in model.named_parameters())
     assert sum(p.numel() for p in body_of(model).wordorder.parameters()) == 0
+
+
+def test_attention_that_was_chosen_and_cannot_add_terms_is_named():
+    model = model_of("llama")
+    model.set_attn_implementation("flex_attention")
+    with pytest.warns(UserWarning, match="'t5' adds terms to attention, which 'flex_attention' cannot"):
+        swap_encoding(model, "t5")
+
+
+def test_attention_that_was_chosen_stays_where_an_encoding_needs_none_of_ours():
+    model = model_of("llama")
+    model.set_attn_implementation("flex_attention")
+    swap_encoding(model, "none")
+    assert model.config._attn_implementation == "flex_attention"

@@ -3,6 +3,7 @@
 # transformers' modules are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import warnings
 from typing import Any, cast
 
 import torch
@@ -69,6 +70,13 @@ def install(order: WordOrder, config: Any) -> None:
             if isinstance(module, type(host.attentions[0])) and module not in host.attentions:
                 setattr(module, CROSS, True)
     if order.in_function:
+        chosen = str(config._attn_implementation)
+        if chosen not in ("sdpa", "eager", "None", NAME):  # the first three are what nobody chose
+            warnings.warn(
+                f"encoding {config.wordorder['encoding']!r} adds terms to attention, which {chosen!r} cannot:"
+                f" attn_implementation is {NAME!r} now",
+                stacklevel=3,
+            )
         # `generate` makes masks by the configuration of the whole model, which a T5 shares with neither stack
         for part in (config, body.config, *(attention.config for attention in host.attentions)):
             if part._attn_implementation != NAME:

@@ -73,8 +73,9 @@ def swap_encoding(
 
     Raises:
         BadInput: the family is not known or its attention cannot be reached; the model is swapped already, is
-            quantised, holds adapters or has cross-attention that is not T5's; the encoding is unknown, replaces the
-            token table, is not defined for this kind of model, or has no weights that make it 0 beside "model".
+            quantised, is on several devices, holds adapters or has cross-attention that is not T5's; the encoding is
+            unknown, replaces the token table, is not defined for this kind of model, or has no weights that make it 0
+            beside "model".
     """
     hosts = hosts_of(model)
     _check_model(model, hosts)
@@ -119,6 +120,9 @@ def _check_model(model: PreTrainedModel, hosts: tuple[Host, ...]) -> None:
         )
     if any(type(module).__module__.startswith("peft.") for module in model.modules()):
         raise BadInput("the model holds adapters; swap its encoding first, then add them")
+    devices = sorted({str(p.device) for p in model.parameters()})
+    if len(devices) > 1:
+        raise BadInput(f"the model's weights are on {', '.join(devices)}; swap its encoding on one device")
     narrow = any(not p.is_floating_point() or p.dtype.itemsize < 2 for p in model.parameters())
     if narrow or getattr(model, "hf_quantizer", None) is not None:
         raise BadInput("the model is quantised; swap its encoding first, then quantise")
