@@ -227,7 +227,7 @@ def test_length_follows_the_folder_and_its_table_is_a_limit(write, bert):
         ),
         (
             ["model.hidden_dropout_prob=0.2"],
-            "leave it out; valid beside pretrained: encoding, encoding_options, max_po",
+            "leave it out; valid beside pretrained: encoding, encoding_options, encoding_start, max_po",
         ),
         (["model.encoding=nonsense"], "unknown encoding 'nonsense'; did you mean 'none'?"),
         (["model.encoding=3"], "model.encoding: must be a string, got 3"),
@@ -352,3 +352,20 @@ def test_a_swapped_folder_keeps_its_encoding(write):
     kept = run(read_recipe(path, [*again, *WITHOUT_STEPS]), progress=False)
     config = AutoModelForCausalLM.from_pretrained(kept.model_dir).config
     assert config.wordorder["encoding"] == "model+t5"
+
+
+def test_how_an_encoding_begins_is_chosen(write, bert):
+    path = write("bert", "masked-lm")
+    words = faults(path, "model.encoding=model+alibi")
+    assert 'model.encoding_start = "drawn"' in words
+    read_recipe(path, ["model.encoding=model+alibi", "model.encoding_start=drawn"])
+    assert "start must be 'drawn', 'zero', 'copy' or None, got 'zeros'" in faults(
+        path, "model.encoding=t5", "model.encoding_start=zeros"
+    )
+    assert "model.encoding_start" in faults(path, "model.encoding_start=zero")  # "model" has nothing that begins
+    copied = run(
+        read_recipe(path, ["model.encoding=learned", "model.encoding_start=copy", *WITHOUT_STEPS]), progress=False
+    )
+    name = "bert.embeddings.position_embeddings.weight"
+    learned = weights_of(copied.model_dir)["bert.wordorder.encoding.parts.learned.table.weight"]
+    assert same(learned, weights_of(bert)[name])

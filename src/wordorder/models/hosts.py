@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers as hf
@@ -18,9 +18,14 @@ from wordorder.models.swap.families import FAMILIES
 from wordorder.models.swap.folder import SwappedFields
 from wordorder.models.swap.order import MODEL
 
-HOST_FIELDS: Mapping[str, type] = {"encoding": str, "encoding_options": dict, "max_position_embeddings": int}
+HOST_FIELDS: Mapping[str, type] = {
+    "encoding": str,
+    "encoding_options": dict,
+    "encoding_start": str,
+    "max_position_embeddings": int,
+}
 """Names of [model] beside `pretrained` for a model of transformers, whose folder says all others -> their types.
-`max_position_embeddings` is that of the new encoding's tables, by default the model's own."""
+The first three and the last are `encoding`, `options`, `start` and `max_positions` of `swap_encoding`."""
 
 _AUTO: dict[str, tuple[Any, Any]] = {
     "ForCausalLM": (hf.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
@@ -126,8 +131,8 @@ def _swapped(model: PreTrainedModel, fields: Mapping[str, Any], *, seed: int) ->
                 f"model.pretrained: its encoding was swapped already, for {model.config.wordorder['encoding']!r}; name"
                 f" the folder of the plain model, or leave model.encoding out to train it as it is"
             )
-        longest = fields.get("max_position_embeddings")
-        return swap_encoding(model, encoding, options=options, max_positions=longest, seed=seed)
+        longest, start = fields.get("max_position_embeddings"), cast(Any, fields.get("encoding_start"))
+        return swap_encoding(model, encoding, options=options, max_positions=longest, start=start, seed=seed)
     unread = [name for name in HOST_FIELDS if name != "encoding" and fields.get(name)]
     if unread:
         raise BadInput(f'model.{unread[0]}: encoding "model" has none, the folder says all; leave it out')

@@ -238,7 +238,7 @@ def _start_at_zero(name: str, part: Encoding, encoding: str) -> None:
     if not parameters and name != "none":
         raise BadInput(
             f"encoding {encoding!r}: {name!r} has no weights that make it 0, so the model would not begin as it is;"
-            " pass start='drawn' to have it all the same"
+            " pass start='drawn' to have it all the same (in a recipe model.encoding_start = \"drawn\")"
         )
     for parameter in parameters:
         nn.init.zeros_(parameter)

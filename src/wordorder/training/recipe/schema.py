@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import TypeAdapter
 
@@ -77,6 +77,7 @@ def _model() -> dict[str, Any]:
     from wordorder.models import NETWORK_TASKS, config_fields
     from wordorder.models.factory import config_class
     from wordorder.models.swap.families import FAMILIES
+    from wordorder.models.swap.swap import Start
     from wordorder.tasks import tasks_of
 
     properties: dict[str, Any] = {
@@ -85,9 +86,13 @@ def _model() -> dict[str, Any]:
             "type": "string",
             "description": "Folder of a saved model that gives weights, sizes and tokeniser; {arm} and {seed} in it "
             "stand for an arm's name and a run's seed. The model may be one of transformers "
-            f"({', '.join(kind for kind in FAMILIES if tasks_of(kind))}): then only encoding, encoding_options and "
-            "max_position_embeddings (the length of the encoding's tables) may be set beside it, and the encoding "
-            '"model", the default, stands for the positions that the model has of its own.',
+            f"({', '.join(kind for kind in FAMILIES if tasks_of(kind))}): then only encoding, encoding_options, "
+            "encoding_start and max_position_embeddings (the length of the encoding's tables) may be set beside it, "
+            'and the encoding "model", the default, stands for the positions that the model has of its own.',
+        },
+        "encoding_start": {
+            "enum": list(get_args(Start)),
+            "description": "What an encoding's weights begin with in a model of transformers; see `swap_encoding`.",
         },
         "num_labels": {"type": "integer", "description": "Number of classes; the data says it."},
     }
