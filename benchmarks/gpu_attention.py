@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wordorder.attention import attention
 from wordorder.encodings import PositionTerms
-from wordorder.ops import Bias, Contiguous, LowRankBias, ToeplitzBias, Visibility
+from wordorder.ops import Bias, Contiguous, LowRankBias, Mask, ToeplitzBias
 
 CHANNELS = 64
 HEADS = 16
@@ -157,7 +157,7 @@ class Problem:
         table: Bias = ToeplitzBias(terms[-1], self.sizes.tokens, may_hide=False)
         bias = table if len(terms) == 1 else LowRankBias(terms[0], terms[1]) + table
         where = Contiguous(self.sizes.tokens)
-        mask = Visibility(where, where, causal=True) if self.sizes.causal else None
+        mask = Mask(where, where, high=0) if self.sizes.causal else None
         q, k, v = qkv
         return attention(q, k, v, PositionTerms((2 * self.sizes.channels) ** -0.5, bias), mask, backend=backend)
 

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from wordorder.attention import attention
 from wordorder.attention.reference import log_sum_exp
 from wordorder.encodings import ContentScores, PositionTerms
-from wordorder.ops import Contiguous, RelativeBias, Visibility, merge_read_outs
+from wordorder.ops import Contiguous, Mask, RelativeBias, merge_read_outs
 
 BATCH, HEADS, CHANNELS = 4, 8, 64
 SCALE = CHANNELS**-0.5
@@ -91,7 +91,7 @@ def relative(queries: int, keys: int) -> dict[str, Callable[[], Any]]:
     rows = torch.randn(keys, HEADS, CHANNELS, requires_grad=True)
     u, w = (torch.randn(HEADS, CHANNELS, requires_grad=True) for _ in range(2))
     order = PositionTerms(SCALE, content=(Relative(rows, u, w),))
-    mask = Visibility(Contiguous(queries, keys - queries), Contiguous(keys), causal=True)
+    mask = Mask(Contiguous(queries, keys - queries), Contiguous(keys), high=0)
     upstream, visible = torch.randn(BATCH, queries, HEADS, CHANNELS).transpose(1, 2), mask.dense()
 
     def ours(backend: str | None) -> Any:
@@ -116,7 +116,7 @@ def merge(slots: int) -> dict[str, Callable[[], Any]]:
     q, k, v = projected(slots, parts=3)
     (old,), old_lse = projected(slots, parts=1), torch.randn(BATCH, HEADS, slots) + 5
     old = old.detach()
-    mask = Visibility(Contiguous(slots), Contiguous(slots, 1), ahead=True)
+    mask = Mask(Contiguous(slots), Contiguous(slots, 1), low=1)
     upstream, visible = torch.randn(BATCH, slots, HEADS, CHANNELS).transpose(1, 2), mask.dense()
     assert visible is not None
 

@@ -103,7 +103,7 @@ def launch_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> Launch:
         k=k,
         v=v,
         bias=KernelBias(*factors, made(H, 2 * T - 1), matrix),
-        mask=KernelMask(high=0, valid_BS=valid, bounds_B2=bounds, visible_BHTS=pairs),
+        mask=KernelMask(high=0, tokens_BS=valid, bounds_B2=bounds, visible_BHTS=pairs),
         seed=made(1, dtype=torch.int64) if shape.extras else None,
         scale=D**-0.5,
         dropout=0.1 if shape.extras else 0.0,

@@ -11,7 +11,7 @@ import wordorder
 from wordorder.attention import attention
 from wordorder.encodings import TUPE, ALiBi, Learned, Rotary, Shaw, build_encoding
 from wordorder.networks import initialise
-from wordorder.ops import Arbitrary, Contiguous, DenseBias, Visibility
+from wordorder.ops import Arbitrary, Contiguous, DenseBias, Mask
 
 T, HEADS, D = 9, 3, 8
 
@@ -85,7 +85,7 @@ def test_torch_s_keywords_are_the_mask_of_the_same_meaning(name):
     where = Contiguous(T)
     for causal in (False, True):
         keywords = {"is_causal": causal, "key_padding_mask": padding}
-        mask = Visibility(where, where, causal, ~padding)
+        mask = Mask(where, where, high=0 if causal else None, tokens_BS=~padding)
         assert_close(attention(q, k, v, order, **keywords), attention(q, k, v, order, mask), rtol=0, atol=0)
     if name is None:
         q, k, v = (x[:1] for x in (q, k, v))

@@ -9,7 +9,7 @@ from wordorder.attention import AttentionSizes, attention, attention_weights, pl
 from wordorder.encodings import T5, ALiBi, PositionTerms, build_encoding
 from wordorder.errors import BadInput
 from wordorder.networks import initialise
-from wordorder.ops import Contiguous, DenseBias, ToeplitzBias, Visibility
+from wordorder.ops import Contiguous, DenseBias, Mask, ToeplitzBias
 
 ON_CPU = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
 TOLERANCE = {torch.float64: (1e-12, 1e-12), torch.float32: (1e-5, 1e-5), torch.bfloat16: (2e-2, 2e-2)}
@@ -118,7 +118,7 @@ def test_causal_hides_the_future(name):
     initialise(encoding, seed=0, std=0.5)
     order = encoding.prepare(Contiguous(9)).layer(0)
     q, k, v = (torch.randn(2, 3, 9, 8) for _ in range(3))
-    mask = Visibility(Contiguous(9), Contiguous(9), causal=True)
+    mask = Mask(Contiguous(9), Contiguous(9), high=0)
     before = attention(q, k, v, order, mask)
     assert_close(before, attention(q, k, v, order, mask, backend="reference"))
     k[:, :, 5:], v[:, :, 5:] = 100.0, 100.0
@@ -160,7 +160,7 @@ def test_dropout_drops_weights_and_keeps_their_mean():
 
 
 def test_plain_causal_attention_needs_no_mask():
-    mask = Visibility(Contiguous(5), Contiguous(5), causal=True)
+    mask = Mask(Contiguous(5), Contiguous(5), high=0)
     q = torch.zeros(1, 2, 5, 8)
     plan = plan_for(q, q, PositionTerms(0.3), mask, "sdpa")
     assert plan.is_causal
@@ -243,7 +243,7 @@ def test_an_encoding_for_other_heads_is_refused():
 def test_a_plan_is_for_calls_of_its_sizes(backend):
     q, k, v, _, _ = inputs(5, 5, torch.float32)
     where = Contiguous(5)
-    plan = plan_for(q, k, PositionTerms(0.3), Visibility(where, where, causal=True), backend)
+    plan = plan_for(q, k, PositionTerms(0.3), Mask(where, where, high=0), backend)
     attention(q, k, v, plan)
     for call, words in (
         ((q[:, :, -1:], k, v), "queries = 5, and the call has 1"),

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from wordorder.attention import attention
 from wordorder.encodings import PositionTerms, build_encoding
 from wordorder.networks import initialise
-from wordorder.ops import Contiguous, Packed, Visibility
+from wordorder.ops import Contiguous, Mask, Packed
 
 quiet = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
@@ -23,11 +23,12 @@ def example(N, name="tupe-r", device="cpu", dtype=torch.float32, channels=16, st
     packed = Packed(rows, rows // 7)
     masks = {
         "all": None,
-        "padded": Visibility(where, where, valid_BS=valid),
-        "causal": Visibility(where, where, causal=True, valid_BS=valid),
-        "packed": Visibility(packed, packed),
-        "ahead": Visibility(where, where, ahead=True),
-        "within": Visibility(where, where, causal=True, within=9, valid_BS=valid),
+        "padded": Mask(where, where, tokens_BS=valid),
+        "causal": Mask(where, where, high=0, tokens_BS=valid),
+        "packed": Mask(packed, packed),
+        "ahead": Mask(where, where, low=1),
+        "within": Mask(where, where, low=-8, high=0, tokens_BS=valid),
+        "window on both sides": Mask(where, where, low=-8, high=8, tokens_BS=valid),
         "tensor": (torch.rand(2, 1, N, N, device=device) < 0.8) | torch.eye(N, device=device, dtype=torch.bool),
     }
     return encoding, (q, k, v), masks

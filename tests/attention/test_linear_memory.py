@@ -14,7 +14,7 @@ from wordorder import Encoder
 from wordorder.attention import attention, flex
 from wordorder.attention.choice import Backend
 from wordorder.encodings import PositionTerms
-from wordorder.ops import Contiguous, LowRankBias, Packed, ToeplitzBias, Visibility
+from wordorder.ops import Contiguous, LowRankBias, Mask, Packed, ToeplitzBias
 
 LINEAR = [name for name in ("recomputed-tiles", "triton") if name in get_args(Backend)]
 FAKE = {"triton"}
@@ -25,10 +25,11 @@ def mask_of(kind, N):
     where, packed = Contiguous(N), Packed(torch.arange(N)[None] % 300, torch.arange(N)[None] // 300)
     return {
         "all": None,
-        "causal": Visibility(where, where, causal=True),
-        "within": Visibility(where, where, causal=True, within=100),
-        "padded": Visibility(where, where, valid_BS=torch.ones(2, N, dtype=torch.bool)),
-        "packed": Visibility(packed, packed),
+        "causal": Mask(where, where, high=0),
+        "within": Mask(where, where, low=-99, high=0),
+        "window on both sides": Mask(where, where, low=-99, high=99),
+        "padded": Mask(where, where, tokens_BS=torch.ones(2, N, dtype=torch.bool)),
+        "packed": Mask(packed, packed),
     }[kind]
 
 

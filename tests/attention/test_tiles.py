@@ -13,11 +13,11 @@ from wordorder.ops import (
     Contiguous,
     DenseBias,
     LowRankBias,
+    Mask,
     Packed,
     RelativeBias,
     RelativeKeyBias,
     ToeplitzBias,
-    Visibility,
 )
 
 TILES = ["kept-tiles", "recomputed-tiles"]
@@ -39,17 +39,18 @@ def masks(T, S):
     some[1, :, : T // 2 + 1] = False
     return {
         "all": None,
-        "padded on the right": Visibility(query, key, valid_BS=right),
-        "padded on the left": Visibility(query, key, valid_BS=left),
-        "causal": Visibility(query, key, causal=True),
-        "causal and padded": Visibility(query, key, causal=True, valid_BS=right),
-        "causal by offsets": Visibility(
-            Contiguous(T, torch.tensor([0, -3, 2])), Contiguous(S, torch.tensor([0, -3, 2])), causal=True
+        "padded on the right": Mask(query, key, tokens_BS=right),
+        "padded on the left": Mask(query, key, tokens_BS=left),
+        "causal": Mask(query, key, high=0),
+        "causal and padded": Mask(query, key, high=0, tokens_BS=right),
+        "causal by offsets": Mask(
+            Contiguous(T, torch.tensor([0, -3, 2])), Contiguous(S, torch.tensor([0, -3, 2])), high=0
         ),
-        "packed": Visibility(*packed),
-        "ahead": Visibility(Contiguous(T), Contiguous(S, max(0, T - S + 1)), ahead=True),
-        "ahead and padded": Visibility(Contiguous(T, 2), Contiguous(S), ahead=True, valid_BS=left),
-        "within": Visibility(query, key, causal=True, within=9, valid_BS=right),
+        "packed": Mask(*packed),
+        "ahead": Mask(Contiguous(T), Contiguous(S, max(0, T - S + 1)), low=1),
+        "ahead and padded": Mask(Contiguous(T, 2), Contiguous(S), low=1, tokens_BS=left),
+        "within": Mask(query, key, low=-8, high=0, tokens_BS=right),
+        "window on both sides": Mask(query, key, low=-8, high=8, tokens_BS=left),
         "tensor": some,
         "tensor per head": some.expand(-1, HEADS, -1, -1).clone(),
     }
@@ -154,14 +155,22 @@ def test_a_relative_bias_in_tiles(backend, dtype, mask, share, kind, monkeypatch
 
 
 @pytest.mark.parametrize("backend", ["sdpa", *TILES])
-@pytest.mark.parametrize("mask", ["ahead", "ahead and padded", "within"])
+@pytest.mark.parametrize(
+    ("mask", "sees"),
+    [
+        ("ahead", lambda query, key: query < key),
+        ("ahead and padded", lambda query, key: query < key),
+        ("within", lambda query, key: query - 9 < key <= query),
+        ("window on both sides", lambda query, key: abs(query - key) < 9),
+    ],
+)
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 9), (40, 13), (29, 29)])
-def test_bands_of_diagonals_are_what_their_positions_say(backend, mask, T, S):
+def test_bands_of_diagonals_are_what_their_positions_say(backend, mask, sees, T, S):
     """Against a mask tensor that loops over positions fill."""
     made, band = tensors(T, S, torch.float64), masks(T, S)[mask]
     where = band.query.index_BT()[0].tolist(), band.key.index_BT()[0].tolist()
-    seen = [[p < r if band.ahead else 0 <= p - r < band.within for r in where[1]] for p in where[0]]
-    valid = torch.ones(3, S, dtype=torch.bool) if band.valid_BS is None else band.valid_BS
+    seen = [[sees(query, key) for key in where[1]] for query in where[0]]
+    valid = torch.ones(3, S, dtype=torch.bool) if band.tokens_BS is None else band.tokens_BS
     visible = torch.tensor(seen)[None, None] & valid[:, None, None]
     upstream = [torch.randn(3, HEADS, T, 11, dtype=torch.float64)]
     ours = run(made, "low rank + toeplitz", band, backend, upstream)
@@ -176,10 +185,10 @@ def test_tiles_beside_a_band_are_never_computed(monkeypatch):
     count = passes.Inputs.scores
     monkeypatch.setattr(passes.Inputs, "scores", lambda *a: (computed.append(a[5].size()), count(*a))[1])
     q = torch.randn(1, 1, 512, 8)
-    for keywords, share in (({"ahead": True}, 0.57), ({"causal": True}, 0.57), ({"causal": True, "within": 32}, 0.19)):
+    for (low, high), share in (((1, None), 0.57), ((None, 0), 0.57), ((-31, 0), 0.19), ((-31, 31), 0.26)):
         for backend in TILES:
             computed.clear()
-            mask = Visibility(Contiguous(512), Contiguous(512), **keywords)
+            mask = Mask(Contiguous(512), Contiguous(512), low, high)
             attention(q, q, q, mask=mask, backend=backend)
             assert sum(computed) <= share * 512 * 512
 
@@ -210,7 +219,7 @@ def test_tupe_r_down_to_its_parameters(backend, dtype, padded, N):
     valid = torch.ones(3, N, dtype=torch.bool)
     valid[0, (2 * N) // 3 :] = False
     valid[1] = False  # fully masked keys
-    mask = Visibility(Contiguous(N), Contiguous(N), valid_BS=valid) if padded else None
+    mask = Mask(Contiguous(N), Contiguous(N), tokens_BS=valid) if padded else None
     made = [torch.randn(3, N, HEADS, CHANNELS).transpose(1, 2).to(dtype) for _ in range(3)]
     upstream = torch.randn(3, HEADS, N, CHANNELS)
 
@@ -266,7 +275,7 @@ def test_dropout_tiles_that_many_tiles_share_differ(padded, monkeypatch):
     monkeypatch.setattr(tile, "SQUARE_TILE", (32, 64))
     q, k, v = torch.zeros(2, HEADS, 96, 4), torch.zeros(2, HEADS, 128, 4), torch.eye(128).expand(2, HEADS, 128, 128)
     valid = torch.arange(128) < torch.tensor([[128], [114]])
-    mask = Visibility(Contiguous(96), Contiguous(128), valid_BS=valid) if padded else None
+    mask = Mask(Contiguous(96), Contiguous(128), tokens_BS=valid) if padded else None
     stays = attention(q, k, v, mask=mask, dropout=0.5, backend="recomputed-tiles") != 0
     blocks = stays.view(2, HEADS, 3, 32, 2, 64).movedim(4, 3)[..., :50].flatten(0, 3)
     agreement = [(a == b).double().mean().item() for i, a in enumerate(blocks) for b in blocks[:i]]
@@ -433,8 +442,8 @@ def wrong_sizes():
         RelativeKeyBias(torch.randn(1, 2, 20, 3), torch.randn(1, 2, 35, 3), 16),
     ):
         yield q, k, PositionTerms(0.3, bias), None
-    yield q, q, PositionTerms(0.3), Visibility(where, where, valid_BS=torch.ones(4, 15, dtype=torch.bool))
-    yield q, q, PositionTerms(0.3), Visibility(Contiguous(10), Contiguous(10), causal=True)
+    yield q, q, PositionTerms(0.3), Mask(where, where, tokens_BS=torch.ones(4, 15, dtype=torch.bool))
+    yield q, q, PositionTerms(0.3), Mask(Contiguous(10), Contiguous(10), high=0)
 
 
 @pytest.mark.parametrize("backend", TILES)

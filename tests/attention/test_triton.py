@@ -15,7 +15,7 @@ from wordorder.encodings import PositionTerms, build_encoding
 from wordorder.errors import BadInput
 from wordorder.memory import LookAheadMemory, SegmentRecurrence
 from wordorder.networks import Decoder, Encoder, initialise
-from wordorder.ops import Arbitrary, Contiguous, DenseBias, LowRankBias, Packed, ToeplitzBias, Visibility
+from wordorder.ops import Arbitrary, Contiguous, DenseBias, LowRankBias, Mask, Packed, ToeplitzBias
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 # of the largest element
@@ -106,7 +106,7 @@ def test_sizes_of_heads_and_factors(channels, values, rank, dtype):
 def test_grouped_heads(dtype):
     q, k, v = (torch.randn(2, heads, 37, 16).to(dtype) for heads in (6, 2, 2))
     a, c, table = torch.randn(1, 6, 37, 5), torch.randn(2, 6, 37, 5), torch.randn(6, 73)
-    mask = Visibility(Contiguous(37), Contiguous(37), causal=True)
+    mask = Mask(Contiguous(37), Contiguous(37), high=0)
     compare([q, k, v, a, c, table], lambda q, k, v, a, c, t: LowRankBias(a, c) + ToeplitzBias(t, 37), mask)
 
 
@@ -122,16 +122,16 @@ def test_one_table_and_one_matrix_for_all_heads():
 @pytest.mark.slow
 def test_positions_in_tensors():
     index = torch.tensor([[0, 1, 2, 9, 4, 5, 6, 7, 8, 3, 10, 11, 12, 30, 14, 15, 16, 17, 18, 19]])
-    mask = Visibility(Arbitrary(index), Arbitrary(index), causal=True, within=9)
+    mask = Mask(Arbitrary(index), Arbitrary(index), low=-8, high=0)
     compare(tensors(20, 20, torch.float32), BIASES["low rank"], mask)
 
 
 @pytest.mark.slow
 def test_offsets_in_tensors_move_the_mask_of_each_example():
     query, key = Contiguous(20, torch.tensor([3, 1, 17])), Contiguous(34, torch.tensor([0, -3, 2]))
-    mask = Visibility(query, key, causal=True, within=9)
+    mask = Mask(query, key, low=-8, high=0)
     compare(tensors(20, 34, torch.float32), BIASES["toeplitz"], mask)
-    compare(tensors(20, 34, torch.float32), BIASES["none"], Visibility(query, key, ahead=True))
+    compare(tensors(20, 34, torch.float32), BIASES["none"], Mask(query, key, low=1))
 
 
 def test_a_query_that_sees_nothing_has_output_0_and_log_sum_exp_minus_infinity():
@@ -146,7 +146,7 @@ def test_a_query_that_sees_nothing_has_output_0_and_log_sum_exp_minus_infinity()
 def test_packed_sequences_in_any_order():
     ids = torch.tensor([[0] * 20 + [1] * 17, [2] * 5 + [0] * 30 + [2] * 2, list(range(37))])
     where = Packed(torch.arange(37).expand(3, -1), ids)
-    compare(tensors(37, 37, torch.float32), BIASES["toeplitz"], Visibility(where, where, causal=True))
+    compare(tensors(37, 37, torch.float32), BIASES["toeplitz"], Mask(where, where, high=0))
 
 
 @pytest.mark.parametrize("kind", [Packed, Arbitrary])
@@ -159,8 +159,7 @@ def test_ids_and_positions_in_any_layout(kind, number):
     where = Packed(torch.arange(20).expand(3, -1), number) if kind is Packed else Arbitrary(number)
     q, k, v = (torch.randn(3, HEADS, 20, 16) for _ in range(3))
     ours, slow = (
-        attention(q, k, v, mask=Visibility(where, where, causal=True), backend=backend)
-        for backend in ("triton", "reference")
+        attention(q, k, v, mask=Mask(where, where, high=0), backend=backend) for backend in ("triton", "reference")
     )
     assert_close(ours, slow, rtol=1e-5, atol=1e-6)
 
@@ -335,7 +334,7 @@ def test_compile_without_a_graph_break():
 
     def step(q, k, v, valid):
         order = encoding.prepare(Contiguous(33))
-        return attention(q, k, v, order, Visibility(Contiguous(33), Contiguous(33), valid_BS=valid), backend="triton")
+        return attention(q, k, v, order, Mask(Contiguous(33), Contiguous(33), tokens_BS=valid), backend="triton")
 
     leaves = [torch.randn(2, 2, 33, 16, requires_grad=True) for _ in range(3)]
     valid = torch.arange(33) < torch.tensor([[33], [20]])
@@ -382,7 +381,7 @@ def test_no_tensor_has_an_element_for_each_pair(mask, dtype, monkeypatch):
     encoding = build_encoding("tupe-r", width=H * D, heads=H, layers=1, max_positions=T, use="encoder")
     leaves = [torch.randn(B, H, T, D, dtype=dtype, requires_grad=True) for _ in range(3)]
     where, valid = Contiguous(T), torch.arange(T) < torch.tensor([[T], [T // 2]])
-    chosen = {"causal": Visibility(where, where, causal=True), "padded": Visibility(where, where, valid_BS=valid)}
+    chosen = {"causal": Mask(where, where, high=0), "padded": Mask(where, where, tokens_BS=valid)}
     order = encoding.prepare(where)
     with Allocations() as seen:
         attention(*leaves, order, chosen.get(mask), backend="triton").sum().backward()
@@ -437,11 +436,11 @@ def test_blocks_of_same_ids():
 def test_a_mask_known_by_its_diagonals_needs_no_tensor():
     query, key = Contiguous(5, 3), Contiguous(8)
     device = torch.device("cpu")
-    assert kernel_mask(Visibility(query, key, causal=True, within=4), 2, device).low == 0
-    assert kernel_mask(Visibility(query, key, causal=True, within=4), 2, device).high == 3
-    assert kernel_mask(Visibility(query, key, ahead=True), 2, device).low == 4
+    assert kernel_mask(Mask(query, key, low=-3, high=0), 2, device).low == 0
+    assert kernel_mask(Mask(query, key, low=-3, high=0), 2, device).high == 3
+    assert kernel_mask(Mask(query, key, low=1), 2, device).low == 4
     offset = torch.tensor([0, -2])
-    moved = kernel_mask(Visibility(Contiguous(5, offset + 3), Contiguous(8, offset.clone()), causal=True), 2, device)
+    moved = kernel_mask(Mask(Contiguous(5, offset + 3), Contiguous(8, offset.clone()), high=0), 2, device)
     assert (moved.shift_B.tolist(), moved.high) == ([-3, -3], 0)
     assert replace(moved, shift_B=None, high=None) == type(moved)()
 

@@ -1,5 +1,7 @@
 """The Triton kernels on a GPU, with the blocks of the table, against the slow attention in float64."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_tiles import BIASES, HEADS, masks
@@ -9,7 +11,7 @@ from wordorder.attention import attention
 from wordorder.encodings import PositionTerms, build_encoding
 from wordorder.memory import LookAheadMemory
 from wordorder.networks import initialise
-from wordorder.ops import Contiguous, LowRankBias, ToeplitzBias, Visibility
+from wordorder.ops import Contiguous, LowRankBias, ToeplitzBias
 
 pytestmark = pytest.mark.gpu
 # of the largest element
@@ -20,9 +22,9 @@ def on_gpu(mask):
     """A mask whose tensors lie on the GPU."""
     if isinstance(mask, torch.Tensor):
         return mask.cuda()
-    if mask is None or mask.valid_BS is None:
+    if mask is None or mask.tokens_BS is None:
         return mask
-    return Visibility(mask.query, mask.key, mask.causal, mask.valid_BS.cuda(), mask.ahead, mask.within)
+    return replace(mask, tokens_BS=mask.tokens_BS.cuda())
 
 
 def leaves_of(T, S, channels, dtype):

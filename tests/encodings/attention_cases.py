@@ -4,7 +4,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.networks import KeyValueCache, initialise
-from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
+from wordorder.ops import Arbitrary, Contiguous, Mask, Packed
 
 BACKENDS = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
 MASKS = ["causal", "ahead", "all", "padded"]
@@ -12,11 +12,12 @@ POSITIONS = ["packed", "arbitrary", "offsets", "same offsets"]
 
 
 def mask_case(seen, T, S):
-    """Positions of queries and keys, their Visibility, both positions as tensors, and who sees whom pair by pair."""
+    """Positions of queries and keys, their Mask, both positions as tensors, and who sees whom pair by pair."""
     query, key = Contiguous(T, 4), Contiguous(S, 4 + T - S if seen == "causal" else 2)
     valid = torch.ones(2, S, dtype=torch.bool)
     valid[1, S // 2 :] = seen != "padded"
-    mask = Visibility(query, key, seen == "causal", valid if seen == "padded" else None, ahead=seen == "ahead")
+    low, high = {"causal": (None, 0), "ahead": (1, None)}.get(seen, (None, None))
+    mask = Mask(query, key, low, high, valid if seen == "padded" else None)
     at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
     visible = {
         "causal": lambda b, i, j: at[0][b, i] >= at[1][b, j],

@@ -10,7 +10,7 @@ from wordorder.attention import attention
 from wordorder.encodings import Composition, CoPE, build_encoding, cope
 from wordorder.errors import BadInput
 from wordorder.networks import initialise
-from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
+from wordorder.ops import Arbitrary, Contiguous, Mask, Packed
 
 H, D = 3, 4
 
@@ -83,8 +83,8 @@ def test_output_and_every_gradient_match_the_equations(max_position, seen, T, S)
     query, key, valid = Contiguous(T, S - T), Contiguous(S), torch.ones(2, S, dtype=torch.bool)
     valid[1, S // 2 :] = seen != "padded on the right"
     valid[1, : S // 2] &= seen != "padded on the left"
-    reach = 3 if seen == "within" else None
-    mask = Visibility(query, key, causal=True, valid_BS=valid if seen.startswith("padded") else None, within=reach)
+    low, tokens_BS = -2 if seen == "within" else None, valid if seen.startswith("padded") else None
+    mask = Mask(query, key, low, high=0, tokens_BS=tokens_BS)
     dense = mask.dense().expand(2, 1, T, S)
     order, given = combine_terms(encoding, query, key).layer(1), dense if seen == "tensor" else mask
     ours = {backend: attention(*leaves, order, given, backend=backend) for backend in BACKENDS}
@@ -98,9 +98,7 @@ def test_output_and_every_gradient_match_the_equations(max_position, seen, T, S)
 def test_blocks_match_the_listing(T, block, backend, monkeypatch):
     monkeypatch.setattr(cope, "CPU_BLOCK", block if T < 200 else 2**16)
     encoding, leaves, where = made(max_position=20), tokens(T, T), Contiguous(T)
-    ours = attention(
-        *leaves, combine_terms(encoding, where).layer(0), Visibility(where, where, causal=True), backend=backend
-    )
+    ours = attention(*leaves, combine_terms(encoding, where).layer(0), Mask(where, where, high=0), backend=backend)
     triangle = torch.ones(T, T, dtype=torch.float64).tril()
     assert_equal(encoding, ours, listing(*leaves, encoding.tables[0].weight, triangle), leaves)
 
@@ -116,7 +114,7 @@ def test_positions_of_every_kind(kind):
         "out of order": Arbitrary(torch.tensor([[3, 9, 0, 20, 1], [4, 3, 2, 1, 0]])),
         "offsets": Contiguous(5, offsets),
     }[kind]
-    at, mask = where.index_BT().expand(2, -1), Visibility(where, where, causal=True)
+    at, mask = where.index_BT().expand(2, -1), Mask(where, where, high=0)
     dense = mask.dense().expand(2, 1, 5, 5)
     ours = attention(*leaves, combine_terms(encoding, where).layer(0), mask)
     slow = attention_from_paper(
@@ -129,9 +127,7 @@ def test_positions_of_every_kind(kind):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_lower_precisions(dtype, bound, backend):
     low, where, leaves = made(std=0.4).to(dtype), Contiguous(63), tokens(63, 63, dtype)
-    ours = attention(
-        *leaves, combine_terms(low, where).layer(1), Visibility(where, where, causal=True), backend=backend
-    )
+    ours = attention(*leaves, combine_terms(low, where).layer(1), Mask(where, where, high=0), backend=backend)
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
     table = low.tables[1].weight.detach().double().requires_grad_()
     slow = listing(*wide, table, torch.ones(63, 63, dtype=torch.float64).tril())
@@ -152,7 +148,7 @@ def test_gates_at_rest_count_every_second_token():
     q[..., 0] = 1e-300  # so small that gates stay 1/2, and yet the term can be read off
     with torch.no_grad():
         encoding.tables[0].weight[:, 0] = torch.tensor([0.0, 1.0, 4.0])
-    visible = Visibility(where, where, causal=True)
+    visible = Mask(where, where, high=0)
     term = combine_terms(encoding, where).layer(0).content[0].scores(q, k, 0.5, visible) * 1e300
     assert_close(term[0, 0, 5], torch.tensor([4.0, 4.0, 4.0, 2.5, 1.0, 0.5], dtype=torch.float64))
 
@@ -160,7 +156,7 @@ def test_gates_at_rest_count_every_second_token():
 @pytest.mark.parametrize("compute", [cope.interpolated_by_count, cope.written_out])
 def test_nan_stays_in_its_row_and_ends_no_training_step(compute):
     q, k, _ = tokens(7, 7)
-    table, mask = torch.randn(4, D, dtype=q.dtype), Visibility(Contiguous(7), Contiguous(7), causal=True)
+    table, mask = torch.randn(4, D, dtype=q.dtype), Mask(Contiguous(7), Contiguous(7), high=0)
     spoiled = q.detach().index_fill(2, torch.tensor([3]), torch.nan).requires_grad_()
     whole, found = compute(q, k, table, 0.5, mask), compute(spoiled, k, table, 0.5, mask)
     seen = torch.ones(7, 7).tril().bool()
@@ -173,7 +169,7 @@ def test_nan_stays_in_its_row_and_ends_no_training_step(compute):
 
 def test_compiled_and_transformed_calls_take_the_way_without_a_backward_of_its_own():
     encoding, where, (q, k, v) = made(), Contiguous(7), tokens(7, 7)
-    order, mask = combine_terms(encoding, where).layer(0), Visibility(where, where, causal=True)
+    order, mask = combine_terms(encoding, where).layer(0), Mask(where, where, high=0)
 
     def loss(q):
         return attention(q, k, v, order, mask).square().sum()

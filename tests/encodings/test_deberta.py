@@ -19,7 +19,7 @@ from wordorder.attention import attention
 from wordorder.encodings import Composition, DeBERTa, build_encoding
 from wordorder.errors import BadInput
 from wordorder.networks import initialise
-from wordorder.ops import Arbitrary, Contiguous, Visibility
+from wordorder.ops import Arbitrary, Contiguous, Mask
 
 H, D, C, K = 3, 4, 12, 3
 TERMS = [(True, True), (True, False), (False, True)]
@@ -148,7 +148,7 @@ def test_the_reference_code_is_what_transformers_computes(terms, buckets):
 def test_long_and_short_spans(T, span):
     encoding, leaves, where = made(max_distance=span, layers=1), tokens(T, T), Contiguous(T)
     at = [where.index_BT().expand(2, -1)] * 2
-    ours = attention(*leaves, combine_terms(encoding, where).layer(0), Visibility(where, where))
+    ours = attention(*leaves, combine_terms(encoding, where).layer(0), Mask(where, where))
     slow = attention_from_paper(encoding, 0, *leaves, *at, lambda b, i, j: True, span=span)
     assert_equal(encoding, ours, slow, leaves)
 
@@ -158,7 +158,7 @@ def test_long_and_short_spans(T, span):
 def test_positions_of_every_kind(terms, kind):
     encoding, leaves = made(terms), tokens(5, 5)
     query, key, at, visible = positions_case(kind)
-    order, mask = combine_terms(encoding, query, key).layer(0), Visibility(query, key)
+    order, mask = combine_terms(encoding, query, key).layer(0), Mask(query, key)
     ours = {backend: attention(*leaves, order, mask, backend=backend) for backend in ("sdpa", "kept-tiles")}
     assert_equal(encoding, ours, attention_from_paper(encoding, 0, *leaves, *at, visible), leaves)
 
@@ -201,7 +201,7 @@ def test_lower_precisions(dtype, bound, backend):
     exact, low = made(), made().to(dtype)
     exact.load_state_dict({name: value.double() for name, value in low.state_dict().items()})
     where, leaves = Contiguous(33), tokens(33, 33, dtype)
-    mask = Visibility(where, where)
+    mask = Mask(where, where)
     ours = attention(*leaves, combine_terms(low, where).layer(1), mask, backend=backend)
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
     slow = attention(*wide, combine_terms(exact, where).layer(1), mask, backend="reference")

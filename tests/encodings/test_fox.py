@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from wordorder.attention import AttentionSizes, attend, plan_attention
 from wordorder.encodings import CATALOG, Fox, PositionTerms
 from wordorder.networks import initialise
-from wordorder.ops import Contiguous, DenseBias, LowRankBias, Visibility
+from wordorder.ops import Contiguous, DenseBias, LowRankBias, Mask
 
 HEADS, WIDTH, LAYERS = 3, 10, 2
 
@@ -117,7 +117,7 @@ def test_long_texts_in_sixteen_bits_are_rounded_no_more_than_their_values(dtype,
     q, v = torch.zeros(1, 2, tokens, 8, dtype=dtype), torch.randn(1, 2, tokens, 8).to(dtype)
     with torch.set_grad_enabled(learning):
         bias = fox.bias(fox(x, 0), torch.arange(tokens))
-        visible = Visibility(Contiguous(tokens), Contiguous(tokens), causal=True)
+        visible = Mask(Contiguous(tokens), Contiguous(tokens), high=0)
         plan = plan_attention(PositionTerms(scale=1.0, bias=bias), visible, AttentionSizes.of(q, q, v))
         output = attend(q, q, v, plan)[0].detach().double()
     with torch.no_grad():

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from wordorder.attention import attention
 from wordorder.encodings import CATALOG, Composition, OnEmbeddings, ReplacesEmbedding, build_encoding
-from wordorder.ops import Contiguous, Visibility
+from wordorder.ops import Contiguous, Mask
 
 H, D, T = 2, 6, 7
 SIZES = {"width": H * D, "heads": H, "layers": 2, "max_positions": 16, "vocabulary": 11}
@@ -60,7 +60,7 @@ def assert_sum_of_parts(pair, use):
     assert_close(both.embed(x, where), by_hand, rtol=0, atol=0)
 
     q, k, v = torch.randn(3, 1, H, T, D, dtype=torch.float64)
-    mask = Visibility(where, where, causal=use == "decoder")
+    mask = Mask(where, where, high=0 if use == "decoder" else None)
     order = both.prepare(where, dtype=torch.float64).layer(1)
     orders = [one.prepare(where, dtype=torch.float64).layer(1) for one in alone]
     turned_q, turned_k, added = q, k, torch.zeros(1, H, T, T, dtype=torch.float64)

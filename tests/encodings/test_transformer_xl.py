@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from wordorder.attention import AttentionSizes, attention, attention_weights, plan_attention
 from wordorder.encodings import TransformerXL, build_encoding
 from wordorder.networks import ComplexDecoder, Decoder, initialise
-from wordorder.ops import Contiguous, Visibility
+from wordorder.ops import Contiguous, Mask
 
 H, D, C = 3, 4, 12
 SIDES = ["signed", "disentangled", "two-vectors"]
@@ -111,7 +111,7 @@ def encoding_order(encoding, query, key):
 def test_positions_of_every_kind(sides, kind):
     encoding, leaves = made(sides), tokens(5, 5)
     query, key, at, visible = positions_case(kind)
-    order, mask = encoding_order(encoding, query, key).layer(0), Visibility(query, key)
+    order, mask = encoding_order(encoding, query, key).layer(0), Mask(query, key)
     slow = attention_from_paper(encoding, 0, *leaves, *at, visible)
     for backend in ("sdpa", "kept-tiles"):
         assert_equal(encoding, [attention(*leaves, order, mask, backend=backend)], slow, leaves, name=backend)
@@ -160,7 +160,7 @@ def test_lower_precisions(dtype, bound, backend):
     low = made().to(dtype)
     exact.load_state_dict({name: value.double() for name, value in low.state_dict().items()})
     where, leaves = Contiguous(33), tokens(33, 33, dtype)
-    mask = Visibility(where, where, causal=True)
+    mask = Mask(where, where, high=0)
     ours = attention(*leaves, encoding_order(low, where, where).layer(1), mask, backend=backend)
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
     slow = attention(*wide, encoding_order(exact, where, where).layer(1), mask, backend="reference")

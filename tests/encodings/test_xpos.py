@@ -10,7 +10,7 @@ from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.attention import attention
 from wordorder.encodings import Composition, XPos, build_encoding
 from wordorder.errors import BadInput
-from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
+from wordorder.ops import Arbitrary, Contiguous, Mask, Packed
 
 H, D = 2, 6
 
@@ -55,7 +55,7 @@ def combine_terms(query, key=None, dtype=torch.float64, **options):
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 9), (9, 9), (4, 9)])
 def test_output_and_every_gradient_match_the_equations(constants, T, S):
     leaves, query, key = tokens(T, S), Contiguous(T, S - T + 20), Contiguous(S, 20)
-    mask = Visibility(query, key, causal=True)
+    mask = Mask(query, key, high=0)
     order = combine_terms(query, key, **constants)
     ours = {backend: attention(*leaves, order, mask, backend=backend) for backend in BACKENDS}
     at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
@@ -93,7 +93,7 @@ def test_products_depend_on_distance_whatever_the_positions(kind, T):
 def test_lower_precisions(dtype, bound):
     where, leaves = Contiguous(63), tokens(63, 63, dtype)
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    mask, upstream, found = Visibility(where, where, causal=True), torch.randn(2, H, 63, D, dtype=torch.float64), []
+    mask, upstream, found = Mask(where, where, high=0), torch.randn(2, H, 63, D, dtype=torch.float64), []
     for x in (leaves, wide):
         y = attention(*x, combine_terms(where, dtype=x[0].dtype), mask)
         assert y.dtype == x[0].dtype
@@ -110,7 +110,7 @@ def test_a_text_of_32_768_tokens_neither_overflows_nor_loses_the_near_keys(dtype
     place = torch.cat([torch.arange(4), length // 2 + torch.arange(4), length - 4 + torch.arange(4)])[None]
     leaves = tokens(12, 12, dtype)
     order = combine_terms(Arbitrary(place), dtype=dtype)
-    ours = attention(*leaves, order, Visibility(Arbitrary(place), Arbitrary(place), causal=True), backend=backend)
+    ours = attention(*leaves, order, Mask(Arbitrary(place), Arbitrary(place), high=0), backend=backend)
     at = place.expand(2, -1)
     slow = attention_from_paper(*(x.double() for x in leaves), at, at, lambda b, i, j: j <= i)
     assert (ours.double() - slow).abs().max() <= bound * slow.abs().max()

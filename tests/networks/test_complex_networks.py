@@ -19,7 +19,7 @@ from wordorder.networks.complex_valued import (
     ComplexRMSNorm,
     ComplexSelfAttention,
 )
-from wordorder.ops import Contiguous, DenseBias, Packed, Visibility
+from wordorder.ops import Contiguous, DenseBias, Mask, Packed
 from wordorder.ops.complex import split
 
 STYLES = [
@@ -279,7 +279,7 @@ def test_a_query_that_sees_nothing_weighs_nothing():
     x = torch.randn(1, 5, 24, dtype=torch.float64, requires_grad=True)
     order, mask = (
         PositionTerms(6**-0.5),
-        Visibility(Contiguous(5), Contiguous(5), valid_BS=torch.zeros(1, 5, dtype=torch.bool)),
+        Mask(Contiguous(5), Contiguous(5), tokens_BS=torch.zeros(1, 5, dtype=torch.bool)),
     )
     q = x.view(1, 4, 5, 6)
     plan = Plan("reference", order, AttentionSizes.of(q, q), mask, mask.dense())

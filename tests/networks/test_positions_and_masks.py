@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from wordorder import Decoder, Encoder, attention
 from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
-from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
+from wordorder.ops import Arbitrary, Contiguous, Mask, Packed
 
 IDS = torch.arange(12).view(2, 6)
 
@@ -48,8 +48,8 @@ WRONG_PADDING = {
     "other batch": (torch.zeros(3, 6, dtype=torch.bool), r"got torch.bool \(3, 6\)"),
 }
 WRONG_MASKS = {
-    "list": ([[True] * 6] * 6, "mask must be a Visibility or a bool tensor .* got list"),
-    "name": ("causal", "got str; for a causal mask pass Visibility"),
+    "list": ([[True] * 6] * 6, "mask must be a Mask or a bool tensor .* got list"),
+    "name": ("causal", "got str; for a causal mask pass Mask"),
     "float": (torch.ones(6, 6), "mask must be boolean .* got torch.float32"),
     "other sizes": (
         torch.ones(5, 7, dtype=torch.bool),
@@ -57,7 +57,7 @@ WRONG_MASKS = {
     ),
     "five axes": (torch.ones(1, 1, 1, 6, 6, dtype=torch.bool), "mask must broadcast to"),
     "rows of another batch": (
-        Visibility(Arbitrary(torch.arange(6).expand(3, 6)), Contiguous(6), causal=True),
+        Mask(Arbitrary(torch.arange(6).expand(3, 6)), Contiguous(6), high=0),
         r"got \(3, 6\)",
     ),
 }

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from wordorder.encodings import build_encoding
-from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility, as_positions, shift_between
+from wordorder.ops import Arbitrary, Contiguous, Mask, Packed, as_positions, shift_between
 from wordorder.ops.positions import check_within_table, distances_BTS, table_rows
 
 
@@ -49,20 +49,20 @@ def test_negative_positions_are_refused_unless_they_are_padding():
     assert table_rows(Contiguous(3, 4), 8, None, first_row=1).tolist() == [[5, 6, 7]]
 
 
-def test_visibility_is_the_product_of_its_conditions():
-    assert Visibility(Contiguous(4), Contiguous(4)).dense() is None
-    assert Visibility(Contiguous(4), Contiguous(4)).hides_nothing
+def test_a_mask_is_the_product_of_its_conditions():
+    assert Mask(Contiguous(4), Contiguous(4)).dense() is None
+    assert Mask(Contiguous(4), Contiguous(4)).hides_nothing
     packed = Packed(torch.tensor([[0, 1, 0, 1]]), torch.tensor([[0, 0, 1, 1]]))
     valid = torch.tensor([[True, True, True, False]])
-    seen = Visibility(packed, packed, causal=True, valid_BS=valid).dense()
+    seen = Mask(packed, packed, high=0, tokens_BS=valid).dense()
     assert seen is not None
     assert seen[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
-    assert Visibility(Contiguous(4), Contiguous(4), causal=True).is_plain_causal
-    assert not Visibility(packed, packed, causal=True).is_plain_causal
+    assert Mask(Contiguous(4), Contiguous(4), high=0).is_plain_causal
+    assert not Mask(packed, packed, high=0).is_plain_causal
 
 
 @pytest.mark.parametrize("kind", ["contiguous", "offsets", "packed", "arbitrary"])
-def test_ahead_and_within_go_by_position(kind):
+def test_a_band_goes_by_position(kind):
     index = torch.tensor([[0, 1, 2, 3], [-2, -1, 0, 1]])
     where = {
         "contiguous": Contiguous(4, 5),
@@ -70,10 +70,12 @@ def test_ahead_and_within_go_by_position(kind):
         "packed": Packed(index, torch.zeros_like(index)),
         "arbitrary": Arbitrary(index),
     }[kind]
-    ahead = Visibility(where, where, ahead=True)
+    ahead = Mask(where, where, low=1)
     assert ahead.dense()[0, 0].int().tolist() == [[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
-    near = Visibility(where, where, causal=True, within=2)
+    near = Mask(where, where, low=-1, high=0)
     assert near.dense()[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    both = Mask(where, where, low=-1, high=2)
+    assert both.dense()[0, 0].int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1]]
     assert not ahead.hides_nothing
     assert not ahead.is_plain_causal
     assert not near.is_plain_causal
@@ -81,21 +83,13 @@ def test_ahead_and_within_go_by_position(kind):
 
 def test_memory_looks_ahead_from_its_own_positions():
     """Three slots, and the keys 1 .. 3 of the window."""
-    seen = Visibility(Contiguous(3), Contiguous(3, 1), ahead=True).dense()
+    seen = Mask(Contiguous(3), Contiguous(3, 1), low=1).dense()
     assert seen[0, 0].int().tolist() == [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("keywords", "word"),
-    [
-        ({"causal": True, "ahead": True}, "leave nothing"),
-        ({"within": 3}, "causal=True"),
-        ({"causal": True, "within": 0}, "within must be at least 1"),
-    ],
-)
-def test_conditions_that_contradict_each_other_are_refused(keywords, word):
-    with pytest.raises(ValueError, match=word):
-        Visibility(Contiguous(4), Contiguous(4), **keywords)
+def test_a_band_without_a_distance_is_refused():
+    with pytest.raises(ValueError, match="low must be at most high, or there is nothing to see; got 1 and 0"):
+        Mask(Contiguous(4), Contiguous(4), low=1, high=0)
 
 
 @pytest.mark.parametrize("positions", [[0, 1, 2], range(3), True, 3.0])
@@ -117,8 +111,8 @@ def test_queries_and_keys_are_of_as_many_rows():
     ):
         encoding.prepare(two, three)
     with pytest.raises(ValueError, match="query and key must have as many rows as each other, or 1, got 3 and 2"):
-        Visibility(three, two)
-    Visibility(three, Contiguous(5))
+        Mask(three, two)
+    Mask(three, Contiguous(5))
 
 
 def test_a_table_is_not_looked_at_under_a_transform():
@@ -129,13 +123,13 @@ def test_a_table_is_not_looked_at_under_a_transform():
 
 def test_offsets_in_tensors_are_never_compared():
     left, right = (Contiguous(4, torch.tensor([0, -2])) for _ in range(2))
-    assert not Visibility(left, right, causal=True).is_plain_causal
-    assert Visibility(left, left, causal=True).is_plain_causal  # the same tensor: the same positions
-    assert Visibility(Contiguous(4, 2), Contiguous(4, 2), causal=True).is_plain_causal
-    assert not Visibility(Contiguous(1, 3), Contiguous(4), causal=True).is_plain_causal
+    assert not Mask(left, right, high=0).is_plain_causal
+    assert Mask(left, left, high=0).is_plain_causal  # the same tensor: the same positions
+    assert Mask(Contiguous(4, 2), Contiguous(4, 2), high=0).is_plain_causal
+    assert not Mask(Contiguous(1, 3), Contiguous(4), high=0).is_plain_causal
 
 
 def test_packed_and_other_positions_cannot_be_told_apart():
     packed = Packed(torch.zeros(1, 4).long(), torch.zeros(1, 4).long())
     with pytest.raises(ValueError, match="both be Packed"):
-        Visibility(Contiguous(4), packed)
+        Mask(Contiguous(4), packed)

@@ -19,7 +19,7 @@ from wordorder.encodings import (
     ReplacesEmbedding,
 )
 from wordorder.errors import BadInput
-from wordorder.ops import Bias, Contiguous, Visibility, valid_tokens
+from wordorder.ops import Bias, Contiguous, Mask, valid_tokens
 from wordorder.ops.execution import as_autocast_casts
 
 Order = PositionTerms | Plan | Composition | Encoding | Bias
@@ -38,7 +38,7 @@ def attention(
     k: Tensor,
     v: Tensor,
     order: Order | None = None,
-    mask: Visibility | Tensor | None = None,
+    mask: Mask | Tensor | None = None,
     *,
     return_lse: Literal[False] = False,
     **options: Unpack[_Options],
@@ -49,7 +49,7 @@ def attention(
     k: Tensor,
     v: Tensor,
     order: Order | None = None,
-    mask: Visibility | Tensor | None = None,
+    mask: Mask | Tensor | None = None,
     *,
     return_lse: Literal[True],
     **options: Unpack[_Options],
@@ -59,7 +59,7 @@ def attention(
     k: Tensor,
     v: Tensor,
     order: Order | None = None,
-    mask: Visibility | Tensor | None = None,
+    mask: Mask | Tensor | None = None,
     *,
     is_causal: bool = False,
     key_padding_mask: Tensor | None = None,
@@ -79,7 +79,7 @@ def attention(
         order: what `Composition.prepare` returned, which several layers may share; an encoding or a bias itself, for
             queries and keys at 0 .. T - 1; a `Plan` where bias and mask were already put together once for all layers
             (then ``mask`` and ``backend`` must be None); None for plain attention.
-        mask: who sees whom; a `Visibility`, or a bool tensor that broadcasts to (B, H, T, S), True = visible.
+        mask: who sees whom; a `Mask`, or a bool tensor that broadcasts to (B, H, T, S), True = visible.
         is_causal: a query sees the keys at its own position and before it; in place of ``mask``.
         key_padding_mask: bool (B, S), True = padding, as in `torch.nn.MultiheadAttention`; in place of ``mask``.
         dropout: probability that a weight is dropped; pass 0 outside training.
@@ -248,13 +248,13 @@ def _as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | Non
 
 def _as_mask(
     order: PositionTerms | Plan | None,
-    mask: Visibility | Tensor | None,
+    mask: Mask | Tensor | None,
     q: Tensor,
     k: Tensor,
     *,
     is_causal: bool,
     key_padding_mask: Tensor | None,
-) -> Visibility | Tensor | None:
+) -> Mask | Tensor | None:
     """Return the mask that torch's keywords describe, or the one that was given in their place.
 
     The order gives the positions, where it knows them; else queries and keys stand at 0, 1, ...
@@ -271,13 +271,13 @@ def _as_mask(
     if is_causal and known is None and q.shape[2] != k.shape[2]:
         raise BadInput(
             f"is_causal: nothing says where {q.shape[2]} queries stand among {k.shape[2]} keys; pass"
-            " mask=Visibility(query_positions, key_positions, causal=True)"
+            " mask=Mask(query_positions, key_positions, high=0)"
         )
     if is_causal and order is not None and order.two_sided:
         raise BadInput(
             "is_causal: the encoding was built for both sides, and half of its weights would never be read; build it"
             " with bidirectional=False (wordorder.Positional(..., causal=True) does), or pass"
-            " mask=Visibility(positions, positions, causal=True) if you mean it"
+            " mask=Mask(positions, positions, high=0) if you mean it"
         )
-    valid_BS = valid_tokens(key_padding_mask, q.shape[0], k.shape[2], device=q.device)
-    return Visibility(query, key, is_causal, valid_BS)
+    tokens_BS = valid_tokens(key_padding_mask, q.shape[0], k.shape[2], device=q.device)
+    return Mask(query, key, high=0 if is_causal else None, tokens_BS=tokens_BS)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.encodings import PositionTerms
-from wordorder.ops import LowRankBias, Packed, ToeplitzBias, Visibility
+from wordorder.ops import LowRankBias, Mask, Packed, ToeplitzBias
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -45,7 +45,7 @@ def attend(q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms,
 
 
 def block_mask(
-    mask: Visibility | Tensor | None, batch: int, heads: int, queries: int, keys: int, device: torch.device
+    mask: Mask | Tensor | None, batch: int, heads: int, queries: int, keys: int, device: torch.device
 ) -> "BlockMask | None":
     """Return the mask as FlexAttention takes it: blocks that are hidden as a whole are never computed."""
     from torch.nn.attention.flex_attention import create_block_mask
@@ -73,30 +73,28 @@ def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[
 
 
 def _mask_mod(
-    mask: Visibility | Tensor, batch: int, heads: int, queries: int, keys: int, device: torch.device
+    mask: Mask | Tensor, batch: int, heads: int, queries: int, keys: int, device: torch.device
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Return a function of (example, head, query, key) that is True for visible keys."""
     if isinstance(mask, Tensor):
         full = mask.expand(batch, heads, queries, keys)
         return lambda b, h, i, j: full[b, h, i, j]
-    valid_BS = None if mask.valid_BS is None else mask.valid_BS.to(device).expand(batch, -1)
+    tokens_BS = None if mask.tokens_BS is None else mask.tokens_BS.to(device).expand(batch, -1)
     sequences = [s.sequence_BT.to(device).expand(batch, -1) for s in (mask.query, mask.key) if isinstance(s, Packed)]
     query_BT, key_BS = (positions.index_BT(device).expand(batch, -1) for positions in (mask.query, mask.key))
-    causal, ahead, within = mask.causal, mask.ahead, mask.within
+    low, high = mask.low, mask.high
 
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         del h
         visible = j >= 0
-        if valid_BS is not None:
-            visible = visible & valid_BS[b, j]
+        if tokens_BS is not None:
+            visible = visible & tokens_BS[b, j]
         if sequences:
             visible = visible & (sequences[0][b, i] == sequences[1][b, j])
-        if causal:
-            visible = visible & (query_BT[b, i] >= key_BS[b, j])
-        if ahead:
-            visible = visible & (query_BT[b, i] < key_BS[b, j])
-        if within is not None:
-            visible = visible & (query_BT[b, i] - key_BS[b, j] < within)
+        if high is not None:
+            visible = visible & (key_BS[b, j] - query_BT[b, i] <= high)
+        if low is not None:
+            visible = visible & (key_BS[b, j] - query_BT[b, i] >= low)
         return visible
 
     return seen

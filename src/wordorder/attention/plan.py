@@ -15,7 +15,7 @@ from wordorder.attention.tiles import TileMask
 from wordorder.attention.triton.operands import KernelBias, KernelMask, kernel_bias, kernel_mask
 from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
-from wordorder.ops import DenseBias, LowRankBias, Packed, Visibility, check_bias_fits, check_positions_fit
+from wordorder.ops import DenseBias, LowRankBias, Mask, Packed, check_bias_fits, check_positions_fit
 from wordorder.ops.execution import transformed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Plan:
     order: PositionTerms
     sizes: "AttentionSizes"
     """Those of the calls it was made for."""
-    mask: Visibility | Tensor | None = None
+    mask: Mask | Tensor | None = None
     """The mask, as it was given."""
     visible_B1TS: Tensor | None = None
     """Bool, True = visible; None where nothing is hidden; for SDPA and the reference."""
@@ -86,7 +86,7 @@ class AttentionSizes:
 
 def plan_attention(
     order: PositionTerms | PositionTermsByLayer,
-    mask: Visibility | Tensor | None,
+    mask: Mask | Tensor | None,
     sizes: AttentionSizes,
     *,
     layers: int = 1,
@@ -142,7 +142,7 @@ class _Wanted(NamedTuple):
 
 
 def _plan(
-    order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, layers: int, wanted: _Wanted
+    order: PositionTerms, mask: Mask | Tensor | None, sizes: AttentionSizes, layers: int, wanted: _Wanted
 ) -> Plan:
     if order.positions is not None:
         check_positions_fit("the order's query positions", order.positions[0], sizes.batch, sizes.queries)
@@ -156,7 +156,7 @@ def _plan(
     by_triton = chosen == "triton" or (chosen == "flex" and call.device == "cuda")
     if by_triton and wanted.backend is None and not call.traced and _kernels_fail(sizes.device):
         chosen = choose_backend(replace(call, kernels_fail=True))
-    if isinstance(mask, Visibility) and mask.hides_nothing:
+    if isinstance(mask, Mask) and mask.hides_nothing:
         mask = None
     if chosen == "flex":
         blocks = flex.block_mask(mask, sizes.batch, sizes.heads, sizes.queries, sizes.keys, sizes.device)
@@ -172,9 +172,9 @@ def _plan(
             wide = torch.promote_types(sizes.dtype, torch.float32)
             order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
         return Plan(chosen, order, sizes, mask, tile_mask=tile_mask)
-    plain = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
+    plain = isinstance(mask, Mask) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
     causal = chosen == "sdpa" and plain
-    if isinstance(mask, Visibility):
+    if isinstance(mask, Mask):
         visible = None if causal else mask.dense(sizes.device)
     else:
         visible = mask
@@ -183,13 +183,13 @@ def _plan(
     return Plan(chosen, order, sizes, mask, visible, sdpa.additive_mask(order, visible, sizes.dtype), causal)
 
 
-def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:
+def _call(order: PositionTerms, mask: Mask | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:
     """Return the facts on which `choose_backend` decides."""
     bias = order.bias
     if isinstance(mask, Tensor):
         masked = mask.dim() == 4 and mask.shape[0] > 1
     else:
-        masked = mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
+        masked = mask is not None and (mask.tokens_BS is not None or isinstance(mask.key, Packed))
     parts = () if bias is None else bias.parts()
     kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
     gpu, memory = _gpu(sizes.device)
@@ -264,24 +264,24 @@ def _alike(order: PositionTerms, other: PositionTerms) -> bool:
     return same and bool(order.content) == bool(other.content)
 
 
-def _checked_mask(mask: object, sizes: AttentionSizes) -> Visibility | Tensor:
+def _checked_mask(mask: object, sizes: AttentionSizes) -> Mask | Tensor:
     """Return the mask, a tensor with four axes; refuse one of other sizes, which would be broadcast or read in part."""
-    if isinstance(mask, Visibility):
+    if isinstance(mask, Mask):
         for positions in (mask.query, mask.key):  # their rows; the lengths below
             check_positions_fit("the mask's positions", positions, sizes.batch, positions.length)
         lengths, asked = (mask.query.length, mask.key.length), (sizes.queries, sizes.keys)
-        valid = None if mask.valid_BS is None else tuple(mask.valid_BS.shape)
-        if lengths != asked or valid not in (None, (1, sizes.keys), (sizes.batch, sizes.keys)):
+        tokens = None if mask.tokens_BS is None else tuple(mask.tokens_BS.shape)
+        if lengths != asked or tokens not in (None, (1, sizes.keys), (sizes.batch, sizes.keys)):
             raise BadInput(
-                f"the mask is of {lengths[0]} queries and {lengths[1]} keys, valid_BS {valid}; the call has"
+                f"the mask is of {lengths[0]} queries and {lengths[1]} keys, tokens_BS {tokens}; the call has"
                 f" {sizes.batch} examples, {sizes.queries} queries and {sizes.keys} keys"
             )
         return mask
     if not isinstance(mask, Tensor):
         kind = type(mask).__name__
         raise BadInput(
-            f"mask must be a Visibility or a bool tensor (True = visible), got {kind}; for a causal mask "
-            "pass Visibility(positions, positions, causal=True)"
+            f"mask must be a Mask or a bool tensor (True = visible), got {kind}; for a causal mask "
+            "pass Mask(positions, positions, high=0)"
         )
     if mask.dtype != torch.bool:
         raise BadInput(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the order")

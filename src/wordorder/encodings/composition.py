@@ -21,7 +21,7 @@ from wordorder.encodings.places import (
     ReplacesEmbedding,
 )
 from wordorder.errors import BadInput
-from wordorder.ops import Bias, Contiguous, Positions, PositionsLike, Visibility, as_positions, check_positions_fit
+from wordorder.ops import Bias, Contiguous, Mask, Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.execution import no_autocast
 from wordorder.ops.positions import check_rows_agree
 
@@ -428,6 +428,6 @@ class TermOfSomeLayers(ContentScores):
     def all_keys_to_the_right(self) -> "TermOfSomeLayers":
         return TermOfSomeLayers(self.term.all_keys_to_the_right(), self.layers)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         """Return the scores of the first layer that has the term, (B, H, T, S)."""
         return self.layer(self.layers[0]).scores(q_BHTD, k_BHSD, scale, visible)

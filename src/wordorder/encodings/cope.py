@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
-from wordorder.ops import Arbitrary, PositionsLike, Visibility, as_positions
+from wordorder.ops import Arbitrary, Mask, PositionsLike, as_positions
 from wordorder.ops.execution import no_autocast, transformed
 
 
@@ -91,7 +91,7 @@ class CoPEScores(ContentScores):
     def layer(self, index: int) -> "CoPEScores":
         return replace(self, index=index)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         rows_P = torch.arange(self.encoding.max_position + 1, device=q_BHTD.device)
         table_PD = self.encoding.tables[self.index](rows_P)
         if self.rank_BS is None:
@@ -99,7 +99,7 @@ class CoPEScores(ContentScores):
         rank_BHS = self.rank_BS[:, None].expand(*k_BHSD.shape[:2], -1)
         ordered_BHSD = k_BHSD.gather(2, rank_BHS[..., None].expand_as(k_BHSD))
         shape = (*q_BHTD.shape[:3], k_BHSD.shape[2])
-        seen = visible.dense(q_BHTD.device) if isinstance(visible, Visibility) else visible
+        seen = visible.dense(q_BHTD.device) if isinstance(visible, Mask) else visible
         if seen is not None:
             seen = seen.expand(shape).gather(-1, rank_BHS[:, :, None].expand(shape))
         term_BHTS = interpolated_by_count(q_BHTD, ordered_BHSD, table_PD, scale, seen)
@@ -115,7 +115,7 @@ BAND_ROWS = 64
 
 
 def interpolated_by_count(
-    q_BHTD: Tensor, k_BHSD: Tensor, table_PD: Tensor, scale: float, visible: Visibility | Tensor | None
+    q_BHTD: Tensor, k_BHSD: Tensor, table_PD: Tensor, scale: float, visible: Mask | Tensor | None
 ) -> Tensor:
     """Return ``q_i . e[p_ij]``, ``p_ij`` being the clipped sum of ``sigmoid(scale q_i . k_m)`` over visible m >= j.
 
@@ -128,14 +128,14 @@ def interpolated_by_count(
 
 
 def written_out(
-    q_BHTD: Tensor, k_BHSD: Tensor, table_PD: Tensor, scale: float, visible: Visibility | Tensor | None
+    q_BHTD: Tensor, k_BHSD: Tensor, table_PD: Tensor, scale: float, visible: Mask | Tensor | None
 ) -> Tensor:
     """Compute `interpolated_by_count` in torch's own operations, for tracers and derivatives of any order."""
     wide = torch.promote_types(q_BHTD.dtype, torch.float32)
     with no_autocast(q_BHTD.device):
         q, k, table = q_BHTD.to(wide), k_BHSD.to(wide), table_PD.to(wide)
         gate_BHTS = ((scale * q) @ k.transpose(-1, -2)).sigmoid()
-        seen = visible.dense(q.device) if isinstance(visible, Visibility) else visible
+        seen = visible.dense(q.device) if isinstance(visible, Mask) else visible
         if seen is not None:
             gate_BHTS = gate_BHTS.masked_fill(~seen, 0)
         count_BHTS = gate_BHTS.flip(-1).cumsum(-1).flip(-1).clamp(max=len(table) - 1)
@@ -160,10 +160,10 @@ _Block = tuple[slice, slice, slice]
 """The examples and rows of a block, and the range of keys that any of these rows may see."""
 
 
-def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> Iterator[_Block]:
+def _blocks(q_BHTD: Tensor, keys: int, visible: Mask | Tensor | None) -> Iterator[_Block]:
     """Yield all blocks, without keys that the mask's diagonals hide from all rows."""
     (batch, heads, queries, _), on_cpu = q_BHTD.shape, q_BHTD.device.type == "cpu"
-    lowest, highest = (isinstance(visible, Visibility) and visible.diagonals) or (None, None)
+    lowest, highest = (isinstance(visible, Mask) and visible.diagonals) or (None, None)
     pairs = (CPU_BLOCK if on_cpu else GPU_BLOCK) // max(1, heads * keys)
     rows = max(1, min(queries, pairs, BAND_ROWS if on_cpu and highest is not None else queries))
     examples = max(1, min(batch, pairs // rows))
@@ -175,11 +175,11 @@ def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> I
             yield slice(example, example + examples), slice(row, stop), slice(first, max(first, last))
 
 
-def _seen(visible: Visibility | Tensor | None, block: _Block, device: torch.device) -> Tensor | None:
+def _seen(visible: Mask | Tensor | None, block: _Block, device: torch.device) -> Tensor | None:
     """Return the mask of a block, bool (B or 1, H or 1, R or 1, E or 1), keys in their order; None = all visible."""
     if visible is None:
         return None
-    if isinstance(visible, Visibility):
+    if isinstance(visible, Mask):
         seen = visible.tile(block[1], block[2], device)
         return seen if seen is None or len(seen) == 1 else seen[block[0]]
     seen = visible[(None,) * (4 - visible.dim())]
@@ -193,9 +193,7 @@ class _ByCount(torch.autograd.Function):
     """The term with a backward pass that keeps the counts and computes the gates again."""
 
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, table: Tensor, scale: float, visible: Visibility | Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, table: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         keys, last_row = k.shape[2], len(table) - 1
         term = q.new_empty(*q.shape[:3], keys, dtype=wide)

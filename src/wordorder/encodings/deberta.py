@@ -13,10 +13,10 @@ from wordorder.encodings.places import ContentScores, OnScoresByContent, check_c
 from wordorder.ops import (
     Bias,
     DenseBias,
+    Mask,
     PositionsLike,
     RelativeBias,
     RelativeKeyBias,
-    Visibility,
     as_positions,
     diagonal_distances,
     diagonals_not_to_the_right,
@@ -160,11 +160,11 @@ class DeBERTaScores(ContentScores):
     def layer(self, index: int) -> "DeBERTaScores":
         return replace(self, index=index)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
     def as_bias(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
         del rotated
         terms: list[Bias] = []
@@ -175,7 +175,7 @@ class DeBERTaScores(ContentScores):
         return None, terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
     def _content_to_position(
-        self, maps: nn.Module, q_BHTD: Tensor, scale: float, visible: Visibility | Tensor | None
+        self, maps: nn.Module, q_BHTD: Tensor, scale: float, visible: Mask | Tensor | None
     ) -> Bias:
         """Return the content-to-position term ``q_i . (P W_kr)[delta(i, j)]``."""
         if self.as_key.dim() > 1:
@@ -187,7 +187,7 @@ class DeBERTaScores(ContentScores):
         return RelativeBias(q_BHTD, rows_1HRD, keys, first=seen.start)
 
     def _position_to_content(
-        self, maps: nn.Module, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None
+        self, maps: nn.Module, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None
     ) -> Bias:
         """Return the position-to-content term ``k_j . (P W_qr)[delta(j, i)]``, or with delta(i, j)."""
         if self.as_query.dim() > 1:

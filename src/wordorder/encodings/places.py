@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from wordorder.ops import (
     Bias,
     DenseBias,
+    Mask,
     Positions,
     PositionsLike,
     ToeplitzBias,
-    Visibility,
     as_positions,
     diagonal_distances,
     shift_between,
@@ -258,11 +258,11 @@ class ContentScores(ABC):
         """Return the term of layer ``index`` (from 0)."""
 
     @abstractmethod
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         """Return what is added to the scores, already scaled: (B, H, T, S)."""
 
     def as_bias(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
         """Return the term in the form that backends use: a vector added to every query, and a bias.
 

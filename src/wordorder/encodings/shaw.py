@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
-from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, shift_between
+from wordorder.ops import Contiguous, Mask, PositionsLike, as_positions, shift_between
 from wordorder.ops.positions import distances_BTS
 
 
@@ -68,7 +68,7 @@ class ShawScores(ContentScores):
     def layer(self, index: int) -> "ShawScores":
         return replace(self, index=index)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         """Multiply every query with all 2k + 1 vectors, then pick one per key, without a (T, S, D) tensor."""
         del k_BHSD, visible
         rows_R = torch.arange(2 * self.encoding.max_distance + 1, device=q_BHTD.device)

@@ -15,10 +15,10 @@ from wordorder.ops import (
     Contiguous,
     DenseBias,
     LowRankBias,
+    Mask,
     PositionsLike,
     RelativeBias,
     ToeplitzBias,
-    Visibility,
     as_positions,
     diagonal_distances,
     diagonals_not_to_the_right,
@@ -187,11 +187,11 @@ class TransformerXLScores(ContentScores):
         """Return the term with the vectors of the right side for all keys (``attn_type`` 33); no effect if signed."""
         return replace(self, all_right=True)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
     def as_bias(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
         """Return u, to be added to the queries, and the products with R; with ``rotated`` None, and u.k in the bias."""
         right = self._side(visible)
@@ -217,13 +217,13 @@ class TransformerXLScores(ContentScores):
             u = right_u if right else _with_zero_gradient(u, right_u)
         return (u[self.index], v[self.index]) if self.encoding.vectors_per_layer else (u, v)
 
-    def _side(self, visible: Visibility | Tensor | None) -> bool | None:
+    def _side(self, visible: Mask | Tensor | None) -> bool | None:
         """Tell whether all visible keys are to the right (True) or none (False); None if both sides are needed."""
         if self.all_right or self.encoding.sides == "signed":
             return self.all_right
-        if not isinstance(visible, Visibility):
+        if not isinstance(visible, Mask):
             return None
-        return True if visible.ahead else False if visible.causal else None
+        return True if not visible.sees_left else False if not visible.sees_right else None
 
     def _rows(self, dtype: torch.dtype, seen: slice) -> Tensor:
         """Return ``W R(t)`` per head for the distances that are seen, (1 or B, H, R, D)."""

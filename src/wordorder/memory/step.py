@@ -23,7 +23,7 @@ from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
 from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
-from wordorder.ops import Contiguous, Visibility, gather_tokens
+from wordorder.ops import Contiguous, Mask, gather_tokens
 from wordorder.ops.execution import method_within, run_layer
 
 
@@ -199,11 +199,13 @@ class SegmentStep:
         """True if the slots go through the layers in this step: in the first one of a segment, if there are any."""
         return not self.segment.tokens and self.segment.slots > 0
 
-    def mask(self) -> Visibility:
+    def mask(self) -> Mask:
         """Return the mask of the tokens over slots and tokens."""
         valid_BS = self.segment.valid_keys(self.tokens, self.valid_BT)
         key = Contiguous(self.keys, self.first)
-        return Visibility(self.window, key, self.causal, valid_BS, within=self.segment.memory.within)
+        within = self.segment.memory.within
+        low, high = None if within is None else 1 - within, 0 if self.causal else None
+        return Mask(self.window, key, low, high, valid_BS)
 
     def look_ahead_window(self) -> slice:
         """Return the columns that slots look at.
@@ -216,7 +218,7 @@ class SegmentStep:
             return slice(slots, slots + self.tokens)
         return slice(max(slots - (state.entered if state else 0) + 1, 1), slots + 1)
 
-    def look_ahead_mask(self, *, full: bool) -> Visibility:
+    def look_ahead_mask(self, *, full: bool) -> Mask:
         """Return the mask of the slots over the columns of their window: those to the right, or all of them."""
         window, state = self.look_ahead_window(), self.segment.state
         valid_BS = self.segment.valid_keys(self.tokens, self.valid_BT)
@@ -231,7 +233,7 @@ class SegmentStep:
             valid_BJ = valid_BJ & self.valid_BT.any(1, keepdim=True)
         query = Contiguous(self.segment.slots, self.first)
         key = Contiguous(window.stop - window.start, self.first + window.start)
-        return Visibility(query, key, valid_BS=valid_BJ, ahead=self.causal and not full)
+        return Mask(query, key, low=1 if self.causal and not full else None, tokens_BS=valid_BJ)
 
 
 def check_step(step: SegmentStep, batch: int, *, channels: int, heads: int) -> None:

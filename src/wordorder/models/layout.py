@@ -11,8 +11,8 @@ from wordorder.networks import DecoderOutput, EncoderOutput
 from wordorder.networks.stack import one_input
 from wordorder.ops import Arbitrary, Contiguous, Packed, Positions, gather_tokens
 from wordorder.ops.execution import has_values, may_be_read
+from wordorder.ops.mask import check_values
 from wordorder.ops.tokens import check_tensor
-from wordorder.ops.visibility import check_values
 
 Output = TypeVar("Output", EncoderOutput, DecoderOutput)
 

@@ -19,9 +19,9 @@ from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack, check_left_padding, one_input, reads_positions
 from wordorder.ops import (
     Contiguous,
+    Mask,
     Positions,
     PositionsLike,
-    Visibility,
     as_positions,
     check_key_padding,
     check_positions_fit,
@@ -231,8 +231,8 @@ class Decoder(Stack):
         check_key_padding(
             "source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length, device=like_BTC.device
         )
-        valid_BS = None if source_padding_mask is None else ~source_padding_mask
-        mask = Visibility(positions, key, valid_BS=valid_BS)
+        tokens_BS = None if source_padding_mask is None else ~source_padding_mask
+        mask = Mask(positions, key, tokens_BS=tokens_BS)
         sizes, wanted = self._sizes(like_BTC, positions.length, key.length), self._wanted(backend, return_attentions)
         plan = plan_attention(PositionTerms(self.head_dim**-0.5), mask, sizes, layers=len(self.layers), **wanted)
         assert isinstance(plan, Plan)  # there is nothing that could differ by layer

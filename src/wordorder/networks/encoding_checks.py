@@ -34,7 +34,7 @@ from wordorder.networks.cache import KeyValueCache
 from wordorder.networks.decoder import Decoder
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.initialisation import initialise
-from wordorder.ops import Bias, Contiguous, Packed, Positions, Visibility
+from wordorder.ops import Bias, Contiguous, Mask, Packed, Positions
 
 USES: tuple[Use, ...] = ("encoder", "decoder", "cross-attention")
 
@@ -235,7 +235,7 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
             return
         q_BHTD = torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM, dtype=dtype)
         k_BHSD = torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=dtype)
-        scores = term.layer(1).scores(q_BHTD, k_BHSD, HEAD_DIM**-0.5, Visibility(query, key))
+        scores = term.layer(1).scores(q_BHTD, k_BHSD, HEAD_DIM**-0.5, Mask(query, key))
         yield from _like(scores, (BATCH, HEADS, QUERIES, KEYS), None, "scores")
 
 

@@ -14,7 +14,7 @@ from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.stack import check_left_padding
-from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, valid_tokens
+from wordorder.ops import Contiguous, Mask, Positions, PositionsLike, as_positions, valid_tokens
 from wordorder.ops.execution import as_autocast_casts, working_dtype
 from wordorder.ops.tokens import check_tensor
 
@@ -235,8 +235,8 @@ class Positional(nn.Module):
         self._warn_without_embed()
         where = Contiguous(x.shape[1]) if positions is None else _standing("positions", positions)
         keys = where if key_positions is None else _standing("key_positions", key_positions)
-        valid_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
-        mask = Visibility(where, keys, self.causal, valid_BS)
+        tokens_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
+        mask = Mask(where, keys, high=0 if self.causal else None, tokens_BS=tokens_BS)
         sizes = AttentionSizes(
             batch=x.shape[0],
             heads=self.heads,

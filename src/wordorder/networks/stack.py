@@ -24,9 +24,9 @@ from wordorder.networks.layer import Source
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
     Contiguous,
+    Mask,
     Positions,
     PositionsLike,
-    Visibility,
     as_positions,
     check_positions_fit,
     valid_tokens,
@@ -151,8 +151,8 @@ class Stack(nn.Module):
         sizes = self._sizes(like_BTC, positions.length, keys.length)
         order = self.encoding.prepare(positions, key_positions, dtype=sizes.dtype, device=sizes.device)
         held = keys.length - positions.length
-        valid_BS = valid_tokens(key_padding_mask, sizes.batch, keys.length, cached=held, device=sizes.device)
-        mask = Visibility(positions, keys, causal, valid_BS)
+        tokens_BS = valid_tokens(key_padding_mask, sizes.batch, keys.length, cached=held, device=sizes.device)
+        mask = Mask(positions, keys, high=0 if causal else None, tokens_BS=tokens_BS)
         wanted = self._wanted(backend, return_attentions)
         return plan_attention(order, mask, sizes, layers=len(self.layers), **wanted)
 

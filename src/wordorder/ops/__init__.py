@@ -9,6 +9,10 @@ from wordorder.ops.bias import SumBias as SumBias
 from wordorder.ops.bias import ToeplitzBias as ToeplitzBias
 from wordorder.ops.bias import check_bias_fits as check_bias_fits
 from wordorder.ops.bias import relative_shift as relative_shift
+from wordorder.ops.mask import Mask as Mask
+from wordorder.ops.mask import check_key_padding as check_key_padding
+from wordorder.ops.mask import seen_diagonals as seen_diagonals
+from wordorder.ops.mask import valid_tokens as valid_tokens
 from wordorder.ops.merge import merge_read_outs as merge_read_outs
 from wordorder.ops.positions import Arbitrary as Arbitrary
 from wordorder.ops.positions import Contiguous as Contiguous
@@ -23,7 +27,3 @@ from wordorder.ops.positions import gather_tokens as gather_tokens
 from wordorder.ops.positions import shift_between as shift_between
 from wordorder.ops.positions import t5_bucket as t5_bucket
 from wordorder.ops.tokens import pool as pool
-from wordorder.ops.visibility import Visibility as Visibility
-from wordorder.ops.visibility import check_key_padding as check_key_padding
-from wordorder.ops.visibility import seen_diagonals as seen_diagonals
-from wordorder.ops.visibility import valid_tokens as valid_tokens

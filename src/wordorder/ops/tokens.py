@@ -7,7 +7,7 @@ from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.ops.execution import is_sparse, may_be_read
-from wordorder.ops.visibility import valid_tokens
+from wordorder.ops.mask import valid_tokens
 
 Pooling = Literal["mean", "first", "last"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from wordorder.ops import Packed, Visibility
+from wordorder.ops import Mask, Packed
 
 ROW_TILE = 262_144
 """Elements of a tile of whole rows: 1 MiB of float32, about the second-level cache of one core."""
@@ -94,14 +94,14 @@ class TileMask:
     """
 
     def __init__(
-        self, mask: Visibility | Tensor | None, *, batch: int, queries: int, keys: int, device: torch.device
+        self, mask: Mask | Tensor | None, *, batch: int, queries: int, keys: int, device: torch.device
     ) -> None:
         self.mask, self.batch, self.queries, self.keys, self.device = mask, batch, queries, keys, device
         self.stops: list[int] | None = None
         self.lowest: int | None = None
         self.highest: int | None = None
-        self.rest: Visibility | Tensor | None = mask
-        if isinstance(mask, Visibility) and not isinstance(mask.key, Packed):
+        self.rest: Mask | Tensor | None = mask
+        if isinstance(mask, Mask) and not isinstance(mask.key, Packed):
             self._read(mask)
 
     @property
@@ -143,7 +143,7 @@ class TileMask:
             hidden = [outside_RE] * self.batch
         if self.rest is None:
             return hidden
-        if isinstance(self.rest, Visibility):
+        if isinstance(self.rest, Mask):
             visible = self.rest.tile(tile.rows, tile.keys, self.device)
             if visible is None:
                 return hidden
@@ -169,18 +169,18 @@ class TileMask:
             return above_RE if below_RE is None else below_RE
         return below_RE | above_RE
 
-    def _read(self, mask: Visibility) -> None:
+    def _read(self, mask: Mask) -> None:
         """Turn padding at the end and diagonals into numbers, which need no matrix; keep the rest of the mask."""
-        valid_BS = mask.valid_BS
-        if valid_BS is not None:
-            count_B = valid_BS.sum(-1)
-            if bool((valid_BS == (torch.arange(self.keys, device=valid_BS.device) < count_B[:, None])).all()):
+        tokens_BS = mask.tokens_BS
+        if tokens_BS is not None:
+            count_B = tokens_BS.sum(-1)
+            if bool((tokens_BS == (torch.arange(self.keys, device=tokens_BS.device) < count_B[:, None])).all()):
                 counts = cast("list[int]", count_B.tolist())  # pyright: ignore[reportUnknownMemberType]
-                self.stops, valid_BS = (counts * self.batch if len(counts) == 1 else counts), None
-        rest = replace(mask, valid_BS=valid_BS)
+                self.stops, tokens_BS = (counts * self.batch if len(counts) == 1 else counts), None
+        rest = replace(mask, tokens_BS=tokens_BS)
         if mask.diagonals is not None:
             self.lowest, self.highest = mask.diagonals
-            rest = replace(rest, causal=False, ahead=False, within=None)
+            rest = replace(rest, low=None, high=None)
         self.rest = None if rest.hides_nothing else rest
 
 

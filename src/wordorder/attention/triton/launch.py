@@ -164,7 +164,7 @@ def _common(inputs: Inputs, chosen: Blocks) -> dict[str, Any]:
         ("c", c, "bh"),
         ("table", table, "h"),
         ("dense", dense, "bht"),
-        ("valid", mask.valid_BS, "b"),
+        ("valid", mask.tokens_BS, "b"),
         ("bounds", mask.bounds_B2, ""),
         ("shift", mask.shift_B, ""),
         ("q_positions", q_positions, "b"),
@@ -186,7 +186,7 @@ def _common(inputs: Inputs, chosen: Blocks) -> dict[str, Any]:
         "BLOCK_E": padded_channels(v.shape[-1]),
     }
     arguments |= {"RANK": rank[0], "REST": rank[1], "TABLE": table is not None, "DENSE": dense is not None}
-    arguments |= {"LOW": mask.low is not None, "HIGH": mask.high is not None, "VALID": mask.valid_BS is not None}
+    arguments |= {"LOW": mask.low is not None, "HIGH": mask.high is not None, "VALID": mask.tokens_BS is not None}
     arguments |= {"SHIFT": mask.shift_B is not None, "POSITIONS": mask.positions is not None}
     arguments |= {"IDS": mask.ids is not None, "MASK": mask.visible_BHTS is not None, "DROPOUT": inputs.dropout > 0}
     return arguments | {"ROWS": chosen.rows, "KEYS": chosen.keys}

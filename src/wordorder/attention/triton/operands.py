@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.errors import BadInput
-from wordorder.ops import Bias, Contiguous, DenseBias, LowRankBias, Packed, ToeplitzBias, Visibility
+from wordorder.ops import Bias, Contiguous, DenseBias, LowRankBias, Mask, Packed, ToeplitzBias
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class KernelMask:
     """Positions of queries and keys, int32 (1 or B, T) and (1 or B, S), where no such number is."""
     ids: tuple[Tensor, Tensor] | None = None
     """The packed sequence of each query and key, int32 (B, T) and (B, S)."""
-    valid_BS: Tensor | None = None
+    tokens_BS: Tensor | None = None
     """Keys that are tokens, uint8 (1 or B, S)."""
     bounds_B2: Tensor | None = None
     """The first key that is a token, and the one after the last, int32."""
@@ -107,27 +107,26 @@ class KernelMask:
     """Any other mask, uint8, each axis of 1 or of its full size."""
 
 
-def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.device) -> KernelMask:
+def kernel_mask(mask: Mask | Tensor | None, batch: int, device: torch.device) -> KernelMask:
     """Return a mask of so many examples as the kernels read it."""
     if mask is None:
         return KernelMask()
     if isinstance(mask, Tensor):
         return KernelMask(visible_BHTS=mask.to(device).view(torch.uint8))  # no copy, which would fill axes of stride 0
     found = KernelMask()
-    if mask.valid_BS is not None:
-        valid_BS = mask.valid_BS.to(device)
-        bounds_B2 = token_bounds(valid_BS).expand(batch, -1).contiguous()
-        found = KernelMask(valid_BS=valid_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
+    if mask.tokens_BS is not None:
+        tokens_BS = mask.tokens_BS.to(device)
+        bounds_B2 = token_bounds(tokens_BS).expand(batch, -1).contiguous()
+        found = KernelMask(tokens_BS=tokens_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
     if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
         ids = _as_rows(mask.query.sequence_BT, device), _as_rows(mask.key.sequence_BT, device)
         found = replace(found, ids=ids)
-    if not (mask.causal or mask.ahead):
+    if not mask.has_band:
         return found
     if mask.diagonals is not None:
         low, high = mask.diagonals
         return replace(found, low=low, high=high)
-    low, high = (1, None) if mask.ahead else (None if mask.within is None else 1 - mask.within, 0)
-    found = replace(found, low=low, high=high)
+    found = replace(found, low=mask.low, high=mask.high)
     if isinstance(mask.query, Contiguous) and isinstance(mask.key, Contiguous):
         shift_B = torch.as_tensor(mask.key.offset) - torch.as_tensor(mask.query.offset)
         return replace(found, shift_B=shift_B.to(device, torch.int32).expand(batch).contiguous())
@@ -140,12 +139,12 @@ def _as_rows(number_BT: Tensor, device: torch.device) -> Tensor:
     return number_BT.to(device, torch.int32).contiguous()
 
 
-def token_bounds(valid_BS: Tensor) -> Tensor:
+def token_bounds(tokens_BS: Tensor) -> Tensor:
     """Return the first key that is a token and the one after the last, int32 (B, 2); (0, 0) where there is none."""
-    keys = valid_BS.shape[1]
-    number = torch.arange(keys, device=valid_BS.device, dtype=torch.int32)
-    stop_B = torch.where(valid_BS, number + 1, 0).amax(1)
-    start_B = torch.where(valid_BS, number, keys).amin(1)
+    keys = tokens_BS.shape[1]
+    number = torch.arange(keys, device=tokens_BS.device, dtype=torch.int32)
+    stop_B = torch.where(tokens_BS, number + 1, 0).amax(1)
+    start_B = torch.where(tokens_BS, number, keys).amin(1)
     return torch.stack([torch.minimum(start_B, stop_B), stop_B], 1).to(torch.int32)
 
 

@@ -41,7 +41,7 @@ def attend(
     positions, ids = mask.positions or (None, None), mask.ids or (None, None)
     output, lse = attention_forward(
         q, k, v, bias.a_BHTR, bias.c_BHSR, bias.table_HW, bias.dense_BHTS,
-        mask.valid_BS, mask.bounds_B2, mask.shift_B, *positions, *ids, mask.visible_BHTS, seed,
+        mask.tokens_BS, mask.bounds_B2, mask.shift_B, *positions, *ids, mask.visible_BHTS, seed,
         scale, mask.low, mask.high, dropout,
     )  # fmt: skip
     return output, lse if return_lse else None

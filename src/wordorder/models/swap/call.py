@@ -17,7 +17,7 @@ from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, attent
 from wordorder.encodings import Fox, PositionTerms, PositionTermsByLayer
 from wordorder.encodings.places import Move
 from wordorder.errors import BadInput
-from wordorder.ops import Bias, Contiguous, DenseBias, Visibility
+from wordorder.ops import Bias, Contiguous, DenseBias, Mask
 from wordorder.ops.execution import as_autocast_casts
 
 NAME = "wordorder"
@@ -187,7 +187,7 @@ class Call:
             )
         return order
 
-    def _visible(self, layer: int, mask: Tensor | None, q: Tensor) -> Visibility | Tensor | None:
+    def _visible(self, layer: int, mask: Tensor | None, q: Tensor) -> Mask | Tensor | None:
         """Return who sees whom: the model's mask, and the window of the layer.
 
         transformers leaves a mask out where it is the lower triangle, or where a single query sees everything.
@@ -196,14 +196,15 @@ class Call:
         if window is None:
             if mask is not None or not self.causal or tokens == 1:
                 return mask
-            return Visibility(Contiguous(tokens), Contiguous(keys), causal=True)
+            return Mask(Contiguous(tokens), Contiguous(keys), high=0)
         past = self.past.reshape(1) if isinstance(self.past, Tensor) else self.past
         query, key = Contiguous(tokens, past), Contiguous(keys, start)
-        if mask is None and self.causal:
-            return Visibility(query, key, causal=True, within=window)
-        distance_BTS = query.index_BT(q.device)[:, :, None] - key.index_BT(q.device)[:, None]
-        near_B1TS = (distance_BTS.abs() < window)[:, None]
-        return near_B1TS if mask is None else mask & near_B1TS
+        near = Mask(query, key, low=1 - window, high=0 if self.causal else window - 1)
+        if mask is None:
+            return near
+        near_B1TS = near.dense(q.device)
+        assert near_B1TS is not None
+        return mask & near_B1TS
 
 
 def attention_forward(
@@ -267,7 +268,7 @@ def _soft_capped(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Visibility | Tensor | None,
+    mask: Mask | Tensor | None,
     softcap: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
@@ -280,7 +281,7 @@ def _soft_capped(
     scores = softcap * torch.tanh(scores / softcap)
     if order.bias is not None:
         scores = scores + order.bias.written_out(scores.dtype)
-    visible = mask.dense(q.device) if isinstance(mask, Visibility) else mask
+    visible = mask.dense(q.device) if isinstance(mask, Mask) else mask
     if visible is not None:
         scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.softmax(-1, dtype=torch.float32).type_as(q), dropout)

@@ -11,46 +11,60 @@ from wordorder.ops.positions import Packed, Positions, check_rows_agree, shift_b
 
 
 @dataclass(frozen=True)
-class Visibility:
-    """An attention mask as a product of conditions: the key is a token, of the same packed sequence, on a visible side.
+class Mask:
+    """Who sees whom: keys within a band of distances that are tokens, and of the same packed sequence.
+
+    A query sees a key where ``low <= position(key) - position(query) <= high``. A causal mask has high = 0; with low =
+    1 - w as well it is a window of w tokens, the query's own included, and Transformer-XL's ``same_length`` where w is
+    the memory's length; low = 1 lets a query see what follows it alone (memory that looks ahead).
 
     Args:
         query: positions of the queries.
         key: positions of the keys.
-        causal: a query sees only keys at its own position or before it.
-        valid_BS: bool (B, S), False where a key is padding; None = every key is a token.
-        ahead: a query sees only keys strictly after its own position (memory that looks ahead); not with causal.
-        within: with causal, a query sees only keys at a distance below this, its own position being at distance 0;
-            None = all before it. Transformer-XL's ``same_length`` is the memory's length here.
+        low: the lowest distance that is seen; None = all to the left.
+        high: the highest one; None = all to the right.
+        tokens_BS: bool (B, S), False where a key is padding; None = every key is a token.
 
     Raises:
-        ValueError: one of query and key is packed and the other is not, so that nobody can say who sees whom; causal
-            and ahead come together, which would leave nothing to see; within is below 1 or comes without causal.
-        BadInput: valid_BS is not a bool tensor (B, S), or query and key are of different numbers of rows.
+        ValueError: one of query and key is packed and the other is not, so that nobody can say who sees whom; or low is
+            above high, which would leave nothing to see.
+        BadInput: tokens_BS is not a bool tensor (B, S), or query and key are of different numbers of rows.
     """
 
     query: Positions
     key: Positions
-    causal: bool = False
-    valid_BS: Tensor | None = None
-    ahead: bool = False
-    within: int | None = None
+    low: int | None = None
+    high: int | None = None
+    tokens_BS: Tensor | None = None
 
     def __post_init__(self) -> None:
-        _check_valid(self.valid_BS)
+        _check_tokens(self.tokens_BS)
         if isinstance(self.query, Packed) != isinstance(self.key, Packed):
             kinds = type(self.query).__name__, type(self.key).__name__
             raise ValueError(f"query and key must both be Packed or neither, got {kinds[0]} and {kinds[1]}")
         check_rows_agree("query", self.query, "key", self.key)
-        if self.causal and self.ahead:
-            raise ValueError("causal and ahead together leave nothing to see; choose one of them")
-        if self.within is not None and (self.within < 1 or not self.causal):
-            raise ValueError(f"within must be at least 1 and goes with causal=True, got {self.within}, {self.causal}")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low must be at most high, or there is nothing to see; got {self.low} and {self.high}")
+
+    @property
+    def has_band(self) -> bool:
+        """Whether distances decide what is seen."""
+        return self.low is not None or self.high is not None
+
+    @property
+    def sees_left(self) -> bool:
+        """Whether a query may see its own position or one before it."""
+        return self.low is None or self.low < 1
+
+    @property
+    def sees_right(self) -> bool:
+        """Whether a query may see a position after its own."""
+        return self.high is None or self.high > 0
 
     @property
     def hides_nothing(self) -> bool:
         """True if every query is known to see every key, without looking at a tensor."""
-        return not (self.causal or self.ahead) and self.valid_BS is None and not isinstance(self.key, Packed)
+        return not self.has_band and self.tokens_BS is None and not isinstance(self.key, Packed)
 
     @property
     def diagonals(self) -> tuple[int | None, int | None] | None:
@@ -58,20 +72,15 @@ class Visibility:
         shift = shift_between(self.query, self.key)
         if shift is None:
             return None
-        if self.ahead:
-            return 1 - shift, None
-        if not self.causal:
-            return None, None
-        return None if self.within is None else 1 - self.within - shift, -shift
+        return None if self.low is None else self.low - shift, None if self.high is None else self.high - shift
 
     @property
     def is_plain_causal(self) -> bool:
         """True if the mask is the lower triangle and nothing else, for backends that know that mask by name."""
         # offsets in tensors are not compared: that would read them
         return (
-            self.causal
-            and self.within is None
-            and self.valid_BS is None
+            (self.low, self.high) == (None, 0)
+            and self.tokens_BS is None
             and shift_between(self.query, self.key) == 0
             and self.query.length == self.key.length
         )
@@ -83,17 +92,18 @@ class Visibility:
     def tile(self, rows: slice, keys: slice, device: torch.device | None = None) -> Tensor | None:
         """Return these rows and columns of `dense`: bool (B or 1, 1, R or 1, E), or None."""
         conditions: list[Tensor] = []
-        if self.valid_BS is not None:
-            conditions.append(self.valid_BS.to(device)[:, None, keys])
+        if self.tokens_BS is not None:
+            conditions.append(self.tokens_BS.to(device)[:, None, keys])
         if isinstance(self.query, Packed) and isinstance(self.key, Packed):
             query_BR, key_BE = self.query.sequence_BT.to(device)[:, rows], self.key.sequence_BT.to(device)[:, keys]
             conditions.append(query_BR[:, :, None] == key_BE[:, None, :])
-        if self.causal or self.ahead:
+        if self.has_band:
             query_BR, key_BE = self.query.index_BT(device)[:, rows], self.key.index_BT(device)[:, keys]
-            back_BRE = query_BR[:, :, None] - key_BE[:, None, :]
-            conditions.append(back_BRE >= 0 if self.causal else back_BRE < 0)
-            if self.within is not None:
-                conditions.append(back_BRE < self.within)
+            distance_BRE = key_BE[:, None, :] - query_BR[:, :, None]
+            if self.high is not None:
+                conditions.append(distance_BRE <= self.high)
+            if self.low is not None:
+                conditions.append(distance_BRE >= self.low)
         if not conditions:
             return None
         visible_BRE = conditions[0]
@@ -102,31 +112,31 @@ class Visibility:
         return visible_BRE[:, None]
 
 
-def seen_diagonals(visible: Visibility | Tensor | None, left: int | None, diagonals: int) -> slice:
+def seen_diagonals(mask: Mask | Tensor | None, left: int | None, diagonals: int) -> slice:
     """Return the diagonals on which some query can see its key, as far as the mask's type says.
 
     Args:
-        visible: who sees whom; of a tensor nothing is known.
+        mask: who sees whom; of a tensor nothing is known.
         left: number of diagonals, the first ones, that hold no key to the right (`diagonals_not_to_the_right`); None
             where it differs by example.
         diagonals: T + S - 1.
     """
     # the ends of the slice depend on lengths, which exporters leave open
-    if not isinstance(visible, Visibility) or left is None or torch.compiler.is_compiling():
+    if not isinstance(mask, Mask) or left is None or torch.compiler.is_compiling():
         return slice(0, diagonals)
-    return slice(left if visible.ahead else 0, left if visible.causal else diagonals)
+    return slice(0 if mask.sees_left else left, diagonals if mask.sees_right else left)
 
 
-def _check_valid(valid: object) -> None:
+def _check_tokens(tokens: object) -> None:
     """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is."""
-    if valid is None or (isinstance(valid, Tensor) and valid.dtype == torch.bool and valid.dim() == 2):
+    if tokens is None or (isinstance(tokens, Tensor) and tokens.dtype == torch.bool and tokens.dim() == 2):
         return
-    given, remedy = type(valid).__name__, "make it one with torch.tensor(..., dtype=torch.bool)"
-    if isinstance(valid, Tensor):
-        given, remedy = f"{valid.dtype} {tuple(valid.shape)}", "give each text one row"
-        if valid.dtype != torch.bool:
+    given, remedy = type(tokens).__name__, "make it one with torch.tensor(..., dtype=torch.bool)"
+    if isinstance(tokens, Tensor):
+        given, remedy = f"{tokens.dtype} {tuple(tokens.shape)}", "give each text one row"
+        if tokens.dtype != torch.bool:
             remedy = "convert it, as with mask == 1 where 1 is a token"
-    raise BadInput(f"valid_BS must be a bool tensor (batch, tokens), True = token, got {given}; {remedy}")
+    raise BadInput(f"tokens_BS must be a bool tensor (batch, tokens), True = token, got {given}; {remedy}")
 
 
 def valid_tokens(
