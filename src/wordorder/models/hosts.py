@@ -25,7 +25,7 @@ HOST_FIELDS: Mapping[str, type] = {
     "max_position_embeddings": int,
 }
 """Names of [model] beside `pretrained` for a model of transformers, whose folder says all others -> their types.
-The first three and the last are `encoding`, `options`, `start` and `max_positions` of `swap_encoding`."""
+In this order they are `encoding`, `options`, `start` and `max_positions` of `swap_encoding`."""
 
 _AUTO: dict[str, tuple[Any, Any]] = {
     "ForCausalLM": (hf.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),

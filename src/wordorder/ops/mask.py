@@ -12,7 +12,7 @@ from wordorder.ops.positions import Packed, Positions, check_rows_agree, shift_b
 
 @dataclass(frozen=True)
 class Mask:
-    """Who sees whom: keys within a band of distances that are tokens, and of the same packed sequence.
+    """An attention mask: keys within a band of distances, that are tokens and of the same packed sequence.
 
     A query sees a key where ``low <= position(key) - position(query) <= high``. A causal mask has high = 0; with low =
     1 - w as well it is a window of w tokens, the query's own included, and Transformer-XL's ``same_length`` where w is
@@ -131,12 +131,18 @@ def _check_tokens(tokens: object) -> None:
     """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is."""
     if tokens is None or (isinstance(tokens, Tensor) and tokens.dtype == torch.bool and tokens.dim() == 2):
         return
-    given, remedy = type(tokens).__name__, "make it one with torch.tensor(..., dtype=torch.bool)"
-    if isinstance(tokens, Tensor):
-        given, remedy = f"{tokens.dtype} {tuple(tokens.shape)}", "give each text one row"
-        if tokens.dtype != torch.bool:
-            remedy = "convert it, as with mask == 1 where 1 is a token"
-    raise BadInput(f"tokens_BS must be a bool tensor (batch, tokens), True = token, got {given}; {remedy}")
+    if not isinstance(tokens, Tensor):
+        remedy = "make it one with torch.tensor(..., dtype=torch.bool)"
+    elif tokens.dtype == torch.bool:
+        remedy = "give each text one row"
+    else:
+        remedy = "convert it, as with mask == 1 where 1 is a token"
+    raise BadInput(f"tokens_BS must be a bool tensor (batch, tokens), True = token, got {_described(tokens)}; {remedy}")
+
+
+def _described(value: object) -> str:
+    """Return dtype and shape of a tensor, or the type of anything else."""
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def valid_tokens(
@@ -175,12 +181,14 @@ def check_key_padding(
             raise BadInput(f"{name} must be a dense tensor, got {mask.layout}; take {name}.to_dense()")
         check_values(name, mask, device)
         return
-    given, remedy = type(mask).__name__, "make it a tensor"
-    if isinstance(mask, Tensor):
-        given, remedy = f"{mask.dtype} {tuple(mask.shape)}", "give one value for each token"
-        if mask.dtype != torch.bool:
-            remedy = "a Hugging Face attention_mask is the other way round: pass attention_mask == 0"
+    if not isinstance(mask, Tensor):
+        remedy = "make it a tensor"
+    elif mask.dtype == torch.bool:
+        remedy = "give one value for each token"
+    else:
+        remedy = "a Hugging Face attention_mask is the other way round: pass attention_mask == 0"
     held = f", the {cached} tokens of the cache included" if cached else ""
     raise BadInput(
-        f"{name} must be bool (batch, tokens) = {(batch, tokens)}{held}, True = padding, got {given}; {remedy}"
+        f"{name} must be bool (batch, tokens) = {(batch, tokens)}{held}, True = padding, got {_described(mask)};"
+        f" {remedy}"
     )

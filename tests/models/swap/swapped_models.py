@@ -67,7 +67,9 @@ def drawn(model, std=0.2, only=""):
 
 def how_of(kind):
     """How the plain model computes what its configuration says."""
-    return {"attn_implementation": "eager"} if kind == "gemma2" else {}  # "sdpa" left its cap out before 5.23
+    return (
+        {"attn_implementation": "eager"} if kind == "gemma2" else {}
+    )  # "sdpa" of transformers 5.17 leaves its cap out
 
 
 @cache

@@ -113,25 +113,25 @@ def kernel_mask(mask: Mask | Tensor | None, batch: int, device: torch.device) ->
         return KernelMask()
     if isinstance(mask, Tensor):
         return KernelMask(visible_BHTS=mask.to(device).view(torch.uint8))  # no copy, which would fill axes of stride 0
-    found = KernelMask()
+    conditions = KernelMask()
     if mask.tokens_BS is not None:
         tokens_BS = mask.tokens_BS.to(device)
         bounds_B2 = token_bounds(tokens_BS).expand(batch, -1).contiguous()
-        found = KernelMask(tokens_BS=tokens_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
+        conditions = KernelMask(tokens_BS=tokens_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
     if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
         ids = _as_rows(mask.query.sequence_BT, device), _as_rows(mask.key.sequence_BT, device)
-        found = replace(found, ids=ids)
+        conditions = replace(conditions, ids=ids)
     if not mask.has_band:
-        return found
+        return conditions
     if mask.diagonals is not None:
         low, high = mask.diagonals
-        return replace(found, low=low, high=high)
-    found = replace(found, low=mask.low, high=mask.high)
+        return replace(conditions, low=low, high=high)
+    conditions = replace(conditions, low=mask.low, high=mask.high)
     if isinstance(mask.query, Contiguous) and isinstance(mask.key, Contiguous):
         shift_B = torch.as_tensor(mask.key.offset) - torch.as_tensor(mask.query.offset)
-        return replace(found, shift_B=shift_B.to(device, torch.int32).expand(batch).contiguous())
+        return replace(conditions, shift_B=shift_B.to(device, torch.int32).expand(batch).contiguous())
     positions = _as_rows(mask.query.index_BT(device), device), _as_rows(mask.key.index_BT(device), device)
-    return replace(found, positions=positions)
+    return replace(conditions, positions=positions)
 
 
 def _as_rows(number_BT: Tensor, device: torch.device) -> Tensor:

@@ -70,8 +70,8 @@ def install(order: WordOrder, config: Any) -> None:
             if isinstance(module, type(host.attentions[0])) and module not in host.attentions:
                 setattr(module, CROSS, True)
     if order.in_function:
-        chosen = str(config._attn_implementation)
-        if chosen not in ("sdpa", "eager", "None", NAME):  # the first three are what nobody chose
+        chosen = config._attn_implementation
+        if chosen not in (None, "sdpa", "eager", NAME):  # the first three are defaults of transformers
             warnings.warn(
                 f"encoding {config.wordorder['encoding']!r} adds terms to attention, which {chosen!r} cannot:"
                 f" attn_implementation is {NAME!r} now",
