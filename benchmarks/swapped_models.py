@@ -35,7 +35,7 @@ CANDIDATES = {
 }
 """What is printed -> the name that is swapped in, and the backend that is forced."""
 LAYERS, WIDTH, HEADS = 4, 256, 4
-SECTIONS = ((4, 256, 15), (1, 2048, 7))
+SECTIONS = ((4, 256, 31), (1, 2048, 21))
 """Texts, tokens of each, rounds."""
 
 
