@@ -18,7 +18,7 @@ import torch
 from timing import interleave, machine
 from torch import Tensor, nn
 
-from wordorder.attention import AttentionSizes, plan_attention
+from wordorder.attention import Call, plan_attention
 from wordorder.encodings import PositionTerms
 from wordorder.networks import EncoderLayer, TransformerOptions
 from wordorder.networks.complex_valued import ComplexOptions
@@ -77,7 +77,7 @@ def layer_step(blocks: TransformerOptions) -> Callable[[], Any]:
     layer = EncoderLayer(blocks)
     x = torch.randn(BATCH, TOKENS, blocks.channels, requires_grad=True)
     upstream, order = torch.randn_like(x), PositionTerms(blocks.head_dim**-0.5)
-    sizes = AttentionSizes(
+    call = Call(
         batch=BATCH,
         heads=HEADS,
         queries=TOKENS,
@@ -86,7 +86,7 @@ def layer_step(blocks: TransformerOptions) -> Callable[[], Any]:
         dtype=x.dtype,
         device=x.device,
     )
-    plan, leaves = plan_attention(order, None, sizes, backend=blocks.backend), [x, *layer.parameters()]
+    plan, leaves = plan_attention(order, None, call, backend=blocks.backend), [x, *layer.parameters()]
     return lambda: gradients(layer(x, plan), leaves, upstream)
 
 

@@ -235,7 +235,7 @@ def left_out(device: torch.device) -> dict[str, str]:
         return {}
     reasons = {FLEX: "FlexAttention trains on a GPU only"}
     try:
-        from wordorder.attention.triton.operators import self_test
+        from wordorder.attention.backends.triton.operators import self_test
 
         fault = self_test(device)
     except Exception as error:  # Triton 3.6's interpreter with NumPy 2.4, or no Triton
@@ -427,7 +427,7 @@ def tune(
 
     ``write`` is called after each kernel with what there is.
     """
-    from wordorder.attention.triton import configurations, operators
+    from wordorder.attention.backends.triton import configurations, operators
 
     target, dtype = configurations.target_of(device), torch.float32 if dry else torch.bfloat16
     document: dict[str, Any] = {"rows": [], "refused": [], "left_out": left_out(device), "failed": []}

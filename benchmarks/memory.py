@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.attention import attention
-from wordorder.attention.reference import log_sum_exp
+from wordorder.attention.backends.reference import log_sum_exp
 from wordorder.encodings import ContentScores, PositionTerms
 from wordorder.ops import Contiguous, Mask, RelativeBias, merge_read_outs
 

@@ -101,7 +101,7 @@ def interpreter() -> None:
     triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'wordorder[triton]'")
     if not triton.knobs.runtime.interpret:
         pytest.skip("Triton compiles its kernels here (TRITON_INTERPRET is not 1): the tests marked gpu run them")
-    from wordorder.attention.triton.operators import self_test
+    from wordorder.attention.backends.triton.operators import self_test
 
     try:
         self_test(torch.device("cpu"))

@@ -89,5 +89,5 @@ def test_an_unknown_name_raises_with_the_known_ones():
 
 @pytest.mark.parametrize("first", ["import wordorder.attention", "pass"])
 def test_attention_is_callable_whether_or_not_its_folder_is_loaded(first: str):
-    statement = f"{first}; import wordorder; assert callable(wordorder.attention); import wordorder.attention.reference"
+    statement = f"{first}; import wordorder; assert callable(wordorder.attention); import wordorder.attention.attend"
     loaded_by(statement + "; assert callable(wordorder.attention)")

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from tools.kernel_case import KernelCase
 from tools.kernels import Compiled, compile_case, prepare
-from wordorder.attention.choice import WIDEST_TRAINED
-from wordorder.attention.triton import launch
-from wordorder.attention.triton.configurations import CANDIDATES, TARGETS, Blocks, Kernel, Shape, table
-from wordorder.attention.triton.launch import Inputs, Launch, Upstream
-from wordorder.attention.triton.operands import KernelBias, KernelMask, padded_rank
+from wordorder.attention.backends.triton import WIDEST_TRAINED, launch
+from wordorder.attention.backends.triton.configurations import CANDIDATES, TARGETS, Blocks, Kernel, Shape, table
+from wordorder.attention.backends.triton.launch import Inputs, Launch, Upstream
+from wordorder.attention.backends.triton.operands import KernelBias, KernelMask, padded_rank
 
 TABLE = Path(launch.__file__).with_name("configurations.json")
 TYPES = {

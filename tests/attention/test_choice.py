@@ -8,13 +8,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from wordorder.attention import Call, choice, choose_backend
+from wordorder.attention import BACKENDS, Call, choice, choose_backend
+from wordorder.attention.backends import triton
+from wordorder.attention.call import _gpu
 from wordorder.attention.choice import VARIABLE
-from wordorder.attention.plan import _gpu
 from wordorder.errors import BadInput
 
 CALL = {
-    "device": "cpu",
+    "device": torch.device("cpu"),
     "dtype": torch.float32,
     "batch": 2,
     "heads": 12,
@@ -24,10 +25,11 @@ CALL = {
     "bias": "learned",
     "training": True,
 }
-GPU = {"device": "cuda", "dtype": torch.bfloat16, "gpu": "sm_90", "memory": 140 * 2**30}
+CUDA = torch.device("cuda")
+GPU = {"device": CUDA, "dtype": torch.bfloat16, "gpu": "sm_90", "memory": 140 * 2**30}
 LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-BACKENDS = {"triton": "wordorder, triton", "sdpa": "SDPA, bias written out"}
+ROWS = {"triton": "wordorder, triton", "sdpa": "SDPA, bias written out"}
 FACTS = {
     "none": {"bias": "none", "rank": 0},
     "t5": {"rank": 0},
@@ -116,13 +118,13 @@ FACTS = {
         ({**GPU, **LONG, "batch": 72, "gpu": "gfx1030", "head_dim": 192}, "sdpa"),
         ({**GPU, **LONG, "batch": 72, "kernels_fail": True}, "sdpa"),
         ({**GPU, **LONG, "batch": 72, "kernels_fail": True, "head_dim": 192}, "sdpa"),
-        ({**LONG, "device": "mps", "batch": 4, "training": False}, "sdpa"),
+        ({**LONG, "device": torch.device("mps"), "batch": 4, "training": False}, "sdpa"),
     ],
 )
 def test_choice(change, chosen, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "TRITON", True)
-    assert choose_backend(Call(**{**CALL, **change})) == chosen
+    monkeypatch.setattr(triton, "TRITON", True)
+    assert choose_backend(Call(**{**CALL, **change})).name == chosen
 
 
 class Symbol:
@@ -140,11 +142,11 @@ class Symbol:
     __hash__ = None
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("device", [CALL["device"], CUDA], ids=str)
 @pytest.mark.parametrize("change", [{}, {"training": False}, {"bias": "fixed"}, {"dtype": torch.float32}])
 def test_a_traced_call_compares_no_size(device, change, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "TRITON", True)
+    monkeypatch.setattr(triton, "TRITON", True)
     sizes = dict.fromkeys(("batch", "queries", "keys"), Symbol())
     call = {**CALL, "dtype": torch.bfloat16, "device": device, "traced": True, **change}
     assert choose_backend(Call(**{**call, **sizes})) == choose_backend(Call(**call))
@@ -156,8 +158,8 @@ def test_a_traced_call_compares_no_size(device, change, monkeypatch):
 )
 def test_choice_on_a_gpu_without_triton(change, chosen, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "TRITON", False)
-    assert choose_backend(Call(**{**CALL, **GPU, **change})) == chosen
+    monkeypatch.setattr(triton, "TRITON", False)
+    assert choose_backend(Call(**{**CALL, **GPU, **change})).name == chosen
     with pytest.raises(ValueError, match="needs Triton"):
         choose_backend(Call(**{**CALL, **GPU}), "flex")
 
@@ -168,7 +170,7 @@ def measured_rows():
         json.loads((RESULTS / f"gpu-h200-{name}.json").read_text("utf-8")) for name in ("attention", "probe")
     )
     for section, rows in attention["sections"].items():
-        taken = {name: rows.get(row, {}).get("milliseconds") for name, row in BACKENDS.items()}
+        taken = {name: rows.get(row, {}).get("milliseconds") for name, row in ROWS.items()}
         tokens = int(re.search(r"([\d,]+) tokens", section)[1].replace(",", ""))
         numbers = {"batch": 2**14 // tokens, "heads": 16, "queries": tokens, "keys": tokens}
         yield section, numbers | FACTS[section.split(",")[0]] | {"dtype": torch.bfloat16}, taken
@@ -179,17 +181,17 @@ def measured_rows():
             ("queries", "keys"), int(tokens[1:])
         )
         facts = FACTS[name] | {"dtype": getattr(torch, dtype), "dropout": dropout != "drop0.0"}
-        yield case, numbers | facts, {backend: probe.get(f"{case} {backend}", [None])[0] for backend in BACKENDS}
+        yield case, numbers | facts, {backend: probe.get(f"{case} {backend}", [None])[0] for backend in ROWS}
 
 
 def test_no_call_that_was_measured_takes_the_slower_backend(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "TRITON", True)
+    monkeypatch.setattr(triton, "TRITON", True)
     compared = 0
     for name, facts, taken in measured_rows():
         if None in taken.values():
             continue
-        chosen = choose_backend(Call(**{**CALL, **GPU, **facts}))
+        chosen = choose_backend(Call(**{**CALL, **GPU, **facts})).name
         assert taken[chosen] <= 1.1 * min(taken.values()), (name, chosen, taken)
         compared += 1
     assert compared == 43
@@ -197,7 +199,7 @@ def test_no_call_that_was_measured_takes_the_slower_backend(monkeypatch):
 
 def test_every_length_at_which_triton_is_taken_was_measured():
     rows = list(measured_rows())
-    for kind, least in choice.MEASURED["sm_90"].items():
+    for kind, least in triton.MEASURED["sm_90"].items():
         pairs = [
             facts["queries"] ** 2
             for _, facts, taken in rows
@@ -207,20 +209,41 @@ def test_every_length_at_which_triton_is_taken_was_measured():
         assert min(pairs) == least
 
 
+class HalfDone:
+    """A backend of a user: at home everywhere, and for every second number of queries it refuses."""
+
+    name, compiles = "half-done", False
+
+    def refusal(self, call):
+        return "wants an even number of queries; take backend=None" if call.queries % 2 else None
+
+    def at_home(self, call):
+        return True
+
+
+def test_a_backend_of_ones_own_is_asked_where_it_stands(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(choice, "BACKENDS", [HalfDone(), *BACKENDS])
+    assert choose_backend(Call(**CALL)).name == "half-done"
+    assert choose_backend(Call(**{**CALL, "queries": 511})).name == "kept-tiles"
+    with pytest.raises(ValueError, match="backend 'half-done' wants an even number of queries; take backend=None"):
+        choose_backend(Call(**{**CALL, "queries": 511}), "half-done")
+
+
 def test_an_argument_forces(monkeypatch):
     monkeypatch.setenv(VARIABLE, "sdpa")
-    assert choose_backend(Call(**CALL), "reference") == "reference"
+    assert choose_backend(Call(**CALL), "reference").name == "reference"
 
 
 def test_the_variable_forces_what_the_backend_can_do(monkeypatch):
     monkeypatch.setenv(VARIABLE, "sdpa")
-    assert choose_backend(Call(**CALL)) == "sdpa"
-    assert choose_backend(Call(**CALL, return_weights=True)) == "reference"
+    assert choose_backend(Call(**CALL)).name == "sdpa"
+    assert choose_backend(Call(**CALL, return_weights=True)).name == "reference"
 
 
 def test_a_wrong_variable_is_named(monkeypatch):
     monkeypatch.setenv(VARIABLE, "flash")
-    known = "reference, sdpa, kept-tiles, recomputed-tiles, flex, triton"
+    known = "kept-tiles, recomputed-tiles, triton, flex, sdpa, reference"
     with pytest.raises(BadInput, match=f"WORDORDER_BACKEND must be one of {known}, or not be set, got 'flash'"):
         choose_backend(Call(**CALL))
 
@@ -232,12 +255,12 @@ def test_a_wrong_variable_is_named(monkeypatch):
         ({"return_lse": True}, "sdpa", "log-sum-exp"),
         ({"return_weights": True}, "sdpa", "weights"),
         ({"return_weights": True}, "kept-tiles", "weights"),
-        ({"device": "cuda"}, "recomputed-tiles", "CPU"),
+        ({"device": CUDA}, "recomputed-tiles", "CPU"),
         ({"traced": True}, "kept-tiles", "CPU"),
         ({}, "flex", "CUDA"),
         ({"dropout": True}, "flex", "dropout"),
-        ({"device": "cuda", "structured": False}, "flex", "low-rank"),
-        ({"device": "cuda", "traced": True}, "flex", "traced"),
+        ({"device": CUDA, "structured": False}, "flex", "low-rank"),
+        ({"device": CUDA, "traced": True}, "flex", "traced"),
         ({"return_weights": True}, "triton", "weights"),
         ({"dtype": torch.float64}, "triton", "float16, bfloat16 or float32"),
         ({"head_dim": 192, "dtype": torch.bfloat16}, "triton", "at most 128 channels here, got 192"),
@@ -252,7 +275,7 @@ def test_a_wrong_variable_is_named(monkeypatch):
     ],
 )
 def test_what_a_forced_backend_cannot_do_is_said(change, forced, word, monkeypatch):
-    monkeypatch.setattr(choice, "TRITON", True)
+    monkeypatch.setattr(triton, "TRITON", True)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(ValueError, match=word):
         choose_backend(Call(**{**CALL, **change}), forced)
@@ -260,10 +283,10 @@ def test_what_a_forced_backend_cannot_do_is_said(change, forced, word, monkeypat
 
 def test_triton_wants_a_gpu_and_its_package(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(choice, "TRITON", True)
+    monkeypatch.setattr(triton, "TRITON", True)
     with pytest.raises(ValueError, match="computes on a GPU"):
         choose_backend(Call(**CALL), "triton")
-    monkeypatch.setattr(choice, "TRITON", False)
+    monkeypatch.setattr(triton, "TRITON", False)
     with pytest.raises(ValueError, match="needs Triton; install it with pip install triton"):
         choose_backend(Call(**CALL), "triton")
 

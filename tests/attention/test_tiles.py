@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.attention import AttentionSizes, attention, plan_attention
-from wordorder.attention.tiles.tile import Dropout, TileSlice
+from wordorder.attention import Call, attention, plan_attention
+from wordorder.attention.backends.tiles.tile import Dropout, TileSlice
 from wordorder.encodings import PositionTerms
 from wordorder.encodings.tupe import TUPERelative
 from wordorder.networks import Encoder, initialise
@@ -129,7 +129,7 @@ def test_log_sum_exp_and_its_gradient(backend, dtype, mask):
 @pytest.mark.parametrize("share", ["all distances", "the first", "the last", "some"])
 @pytest.mark.parametrize("kind", [RelativeBias, RelativeKeyBias])
 def test_a_relative_bias_in_tiles(backend, dtype, mask, share, kind, monkeypatch):
-    from wordorder.attention.tiles import tile
+    from wordorder.attention.backends.tiles import tile
 
     monkeypatch.setattr(tile, "ROW_TILE", 32 * 60)
     monkeypatch.setattr(tile, "SQUARE_TILE", (16, 24))
@@ -179,7 +179,7 @@ def test_bands_of_diagonals_are_what_their_positions_say(backend, mask, sees, T,
 
 
 def test_tiles_beside_a_band_are_never_computed(monkeypatch):
-    from wordorder.attention.tiles import passes
+    from wordorder.attention.backends.tiles import passes
 
     computed = []
     count = passes.Inputs.scores
@@ -200,7 +200,7 @@ def test_tiles_beside_a_band_are_never_computed(monkeypatch):
     ["padded on the right", "padded on the left", "causal and padded", "packed", "ahead", "ahead and padded", "within"],
 )
 def test_rows_and_columns_that_fall_into_several_tiles(backend, dtype, mask, monkeypatch):
-    from wordorder.attention.tiles import tile
+    from wordorder.attention.backends.tiles import tile
 
     monkeypatch.setattr(tile, "ROW_TILE", 32 * 150)
     monkeypatch.setattr(tile, "SQUARE_TILE", (32, 48))
@@ -270,7 +270,7 @@ def test_dropout_is_the_same_in_the_forward_and_the_backward_pass():
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_dropout_tiles_that_many_tiles_share_differ(padded, monkeypatch):
-    from wordorder.attention.tiles import tile
+    from wordorder.attention.backends.tiles import tile
 
     monkeypatch.setattr(tile, "SQUARE_TILE", (32, 64))
     q, k, v = torch.zeros(2, HEADS, 96, 4), torch.zeros(2, HEADS, 128, 4), torch.eye(128).expand(2, HEADS, 128, 128)
@@ -357,7 +357,7 @@ def test_autocast_keeps_the_bias_and_its_gradient_in_float32(backend, bound):
     exact = encoder.encoding.prepare(Contiguous(160)).bias.dense()
     with torch.autocast("cpu", torch.bfloat16):
         plan = encoder.plan(Contiguous(160), x, backend=backend)
-    bias = plan.mask_BHTS if backend == "sdpa" else plan.order.bias.dense()
+    bias = plan.prepared.mask_BHTS if backend == "sdpa" else plan.prepared.bias.dense()
     assert_close(bias.float(), exact, rtol=1e-2 if backend == "sdpa" else 1e-6, atol=1e-6)
     upstream, found = torch.randn(4, 160, 32).bfloat16().float(), []
     for narrow in (False, True):
@@ -405,7 +405,7 @@ def test_nothing_to_compute_is_no_error(backend, T, S):
 def test_layers_that_are_compiled_alone_break_the_graph_and_go_on():
     encoder = Encoder(50, width=32, layers=2, heads=2, max_positions=200, dropout=0.0, attention_dropout=0.0)
     ids = torch.randint(50, (2, 200))
-    assert encoder.plan(Contiguous(200), encoder.embedding(ids)).backend == "kept-tiles"
+    assert encoder.plan(Contiguous(200), encoder.embedding(ids)).backend.name == "kept-tiles"
     before = encoder(ids).hidden
     for layer in encoder.layers:
         layer.compile(backend="eager")
@@ -479,9 +479,9 @@ def test_inference_runs_on_torchs_fused_kernel():
     v = v[..., :1].expand(-1, -1, -1, CHANNELS).contiguous()
     order = PositionTerms(0.3, DenseBias(bias.requires_grad_()))
     with torch.no_grad():
-        plan = plan_attention(order, None, AttentionSizes.of(q, k))
-        assert plan.backend == "sdpa"
-        assert torch._fused_sdp_choice(q, k, v, plan.mask_BHTS) == 1
+        plan = plan_attention(order, None, Call.of(q, k))
+        assert plan.backend.name == "sdpa"
+        assert torch._fused_sdp_choice(q, k, v, plan.prepared.mask_BHTS) == 1
     assert torch._fused_sdp_choice(q, k, v, bias) == 0
 
 

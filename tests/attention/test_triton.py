@@ -8,9 +8,15 @@ from allocations import Allocations
 from test_tiles import BIASES, HEADS, masks, tensors
 from torch.testing import assert_close
 
-from wordorder.attention import AttentionSizes, attention, plan_attention
+from wordorder.attention import Call, attend, attention, plan_attention
+from wordorder.attention.backends.triton.operands import (
+    blocks_of_same_ids,
+    kernel_bias,
+    kernel_mask,
+    padded_rank,
+    token_bounds,
+)
 from wordorder.attention.choice import VARIABLE
-from wordorder.attention.triton.operands import blocks_of_same_ids, kernel_bias, kernel_mask, padded_rank, token_bounds
 from wordorder.encodings import PositionTerms, build_encoding
 from wordorder.errors import BadInput
 from wordorder.memory import LookAheadMemory, SegmentRecurrence
@@ -30,8 +36,8 @@ def small_blocks(monkeypatch):
 
 
 def use_blocks(monkeypatch, rows, keys):
-    from wordorder.attention.triton import operators
-    from wordorder.attention.triton.configurations import Blocks
+    from wordorder.attention.backends.triton import operators
+    from wordorder.attention.backends.triton.configurations import Blocks
 
     monkeypatch.setattr(operators, "blocks", lambda kernel, shape: Blocks(rows, keys, 4, 1))
 
@@ -165,7 +171,7 @@ def test_ids_and_positions_in_any_layout(kind, number):
 
 
 def test_wide_values_and_factors_have_blocks_or_are_refused(monkeypatch):
-    from wordorder.attention.triton import configurations, launch, operators
+    from wordorder.attention.backends.triton import configurations, launch, operators
 
     asked = []
     monkeypatch.setattr(operators, "blocks", lambda *of: asked.append(of) or configurations.blocks(*of))
@@ -219,7 +225,7 @@ def test_a_gradient_of_a_log_sum_exp_that_sees_nothing_is_not_read():
 
 @pytest.mark.parametrize("extra", ["dense part", "mask tensor", "dropout", "groups"])
 def test_a_call_with_more_than_the_plain_parts_has_blocks_of_its_own(extra, monkeypatch):
-    from wordorder.attention.triton import configurations, launch, operators
+    from wordorder.attention.backends.triton import configurations, launch, operators
 
     asked = []
     monkeypatch.setattr(operators, "blocks", lambda *of: asked.append(of) or configurations.blocks(*of))
@@ -318,7 +324,7 @@ def test_encodings_in_an_encoder(name):
 
 
 def test_torch_checks_the_operators():
-    from wordorder.attention.triton.operators import attention_forward
+    from wordorder.attention.backends.triton.operators import attention_forward
 
     q, k, v = (torch.randn(1, 2, 18, 16, requires_grad=True) for _ in range(3))
     a, c = (torch.randn(1, 2, 18, 16, requires_grad=True) for _ in range(2))
@@ -373,7 +379,7 @@ def test_export_for_any_batch_and_length():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("mask", [None, "causal", "padded"])
 def test_no_tensor_has_an_element_for_each_pair(mask, dtype, monkeypatch):
-    from wordorder.attention.triton.launch import Launch
+    from wordorder.attention.backends.triton.launch import Launch
 
     ran = []
     monkeypatch.setattr(Launch, "run", lambda self: ran.append(self.kernel.__name__))
@@ -392,14 +398,11 @@ def test_no_tensor_has_an_element_for_each_pair(mask, dtype, monkeypatch):
 
 def test_a_plan_for_several_layers_reads_bias_and_mask_once():
     bias = LowRankBias(torch.randn(1, 2, 9, 4), torch.randn(1, 2, 9, 4)) + ToeplitzBias(torch.randn(2, 17), 9)
-    sizes = AttentionSizes(
-        batch=2, heads=2, queries=9, keys=9, head_dim=16, dtype=torch.float32, device=torch.device("cpu")
-    )
-    plan = plan_attention(PositionTerms(0.25, bias), None, sizes, layers=3, backend="triton")
-    assert plan.kernel_bias.a_BHTR.shape == (1, 2, 9, 16)
     q, k, v = (torch.randn(2, 2, 9, 16) for _ in range(3))
+    plan = plan_attention(PositionTerms(0.25, bias), None, Call.of(q, k, layers=3), backend="triton")
+    assert plan.prepared.kernel_bias.a_BHTR.shape == (1, 2, 9, 16)
     expected = attention(q, k, v, PositionTerms(0.25, bias), backend="reference")
-    assert_close(attention(q, k, v, plan), expected, rtol=1e-5, atol=1e-6)
+    assert_close(attend(q, k, v, plan)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -505,7 +508,7 @@ def untested(monkeypatch):
 
 
 def test_the_self_test_runs_every_kernel_once_for_all_calls(untested, monkeypatch):
-    from wordorder.attention.triton import launch
+    from wordorder.attention.backends.triton import launch
 
     run, kernels = launch.Launch.run, []
     monkeypatch.setattr(launch.Launch, "run", lambda self: kernels.append(self.kernel.fn.__name__) or run(self))
@@ -531,15 +534,15 @@ def test_the_self_test_runs_every_kernel_once_for_all_calls(untested, monkeypatc
     ],
 )
 def test_where_the_self_test_fails_one_warning_is_given_and_others_compute(untested, monkeypatch, name, result, words):
-    from wordorder.attention.triton import launch
+    from wordorder.attention.backends.triton import launch
 
     monkeypatch.setattr(launch.kernels, name, StandIn(getattr(launch.kernels, name), result))
     q = torch.randn(1, 1, 4, 16)
-    sizes = AttentionSizes.of(q, q, q)
+    call = Call.of(q, q, q)
     with pytest.warns(RuntimeWarning, match=f"(?s){words}.*{VARIABLE}=sdpa") as warned:
-        plans = [plan_attention(PositionTerms(0.25), None, sizes) for _ in range(2)]
+        plans = [plan_attention(PositionTerms(0.25), None, call) for _ in range(2)]
     assert len(warned) == 1
-    assert [plan.backend for plan in plans] == ["sdpa", "sdpa"]
-    assert plan_attention(PositionTerms(0.25), None, sizes, return_lse=True).backend == "recomputed-tiles"
+    assert [plan.backend.name for plan in plans] == ["sdpa", "sdpa"]
+    assert plan_attention(PositionTerms(0.25), None, replace(call, return_lse=True)).backend.name == "recomputed-tiles"
     assert_close(attention(q, q, q), attention(q, q, q, backend="reference"))
-    assert plan_attention(PositionTerms(0.25), None, sizes, backend="triton").backend == "triton"
+    assert plan_attention(PositionTerms(0.25), None, call, backend="triton").backend.name == "triton"

@@ -195,7 +195,7 @@ def test_a_kernel_of_which_no_blocks_run_is_red(small, monkeypatch):
 
 
 def test_a_dry_run_leaves_the_kernels_out_where_the_interpreter_does_not_work(small, monkeypatch):
-    from wordorder.attention.triton import operators
+    from wordorder.attention.backends.triton import operators
 
     benchmark, _ = small
     monkeypatch.setattr(operators, "self_test", nothing_runs)

@@ -5,7 +5,7 @@ import torch
 from attention_cases import BACKENDS, MASKS, POSITIONS, mask_case, positions_case
 from torch.testing import assert_close
 
-from wordorder.attention import AttentionSizes, attention, attention_weights, plan_attention
+from wordorder.attention import Call, attention, attention_weights, plan_attention
 from wordorder.encodings import TransformerXL, build_encoding
 from wordorder.networks import ComplexDecoder, Decoder, initialise
 from wordorder.ops import Contiguous, Mask
@@ -221,7 +221,7 @@ def test_rope_beside_it_leaves_the_term_alone():
 def test_weights_are_those_that_mix_the_values():
     encoding, (q, k, v) = made(), tokens(5, 5)
     order = encoding_order(encoding, Contiguous(5), Contiguous(5)).layer(0)
-    plan = plan_attention(order, None, AttentionSizes.of(q, k), return_weights=True)
+    plan = plan_attention(order, None, Call.of(q, k, return_weights=True))
     assert_close(attention_weights(q, k, plan) @ v, attention(q, k, v, order))
 
 

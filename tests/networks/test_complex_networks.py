@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, Seq2Seq
-from wordorder.attention import AttentionSizes, Plan, plan_attention
+from wordorder.attention import Call, plan_attention
 from wordorder.encodings import PositionTerms
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache, TransformerKeywords, TransformerOptions, initialise
@@ -82,10 +82,8 @@ def test_attention_and_every_gradient_match_complex128(kind, groups, shared, sco
     bias, visible = torch.randn(1, 4, 5, keys, dtype=torch.float64), torch.rand(2, 1, 5, keys) < 0.7
     visible[..., 0] = True
     order = PositionTerms(6**-0.5, DenseBias(bias, may_hide=False))
-    sizes = AttentionSizes(
-        batch=2, heads=4, queries=5, keys=keys, head_dim=6, dtype=torch.float64, device=torch.device("cpu")
-    )
-    plan = plan_attention(order, visible, sizes, backend="reference")
+    call = Call(batch=2, heads=4, queries=5, keys=keys, head_dim=6, dtype=torch.float64, device=torch.device("cpu"))
+    plan = plan_attention(order, visible, call, backend="reference")
     z, s = torch.complex(*split(x)), torch.complex(*split(source))
     if kind is ComplexSelfAttention:
         ours = module(x, plan)
@@ -282,7 +280,7 @@ def test_a_query_that_sees_nothing_weighs_nothing():
         Mask(Contiguous(5), Contiguous(5), tokens_BS=torch.zeros(1, 5, dtype=torch.bool)),
     )
     q = x.view(1, 4, 5, 6)
-    plan = Plan("reference", order, AttentionSizes.of(q, q), mask, mask.dense())
+    plan = plan_attention(order, mask, Call.of(q, q), backend="reference")
     found = module(x, plan)
     assert_close(found, torch.cat((module.out.bias_real, module.out.bias_imag)).expand(1, 5, 24))
     (grad,) = torch.autograd.grad(found.sum(), x)

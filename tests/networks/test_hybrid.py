@@ -152,28 +152,28 @@ def test_layers_written_again_in_the_backward_pass_change_nothing(encoding):
 def test_each_kind_of_layer_goes_to_the_backend_that_is_best_for_it():
     network = encoder("rope*3,tupe-r", dtype=torch.float32, max_positions=160)
     plan = network.plan(Contiguous(160), torch.randn(1, 160, 24))
-    assert [plan.layer(index).backend for index in range(4)] == ["sdpa", "sdpa", "sdpa", "kept-tiles"]
+    assert [plan.layer(index).backend.name for index in range(4)] == ["sdpa", "sdpa", "sdpa", "kept-tiles"]
     causal = decoder("rope*3,tupe-r", layers=4).plan(Contiguous(9), torch.randn(1, 9, 24), causal=True)
-    assert [causal.layer(index).is_causal for index in range(4)] == [True] * 3 + [False]
-    assert causal.layer(0).visible_B1TS is None
+    assert [causal.layer(index).prepared.is_causal for index in range(4)] == [True] * 3 + [False]
+    assert causal.layer(0).prepared.mask_BHTS is None
 
 
 def test_kinds_with_the_same_bias_share_what_is_written_out():
     network, x = encoder("rope+tupe-a,tupe-a,none,shaw"), torch.randn(1, 9, 24, dtype=torch.float64)
     plan = network.plan(Contiguous(9), x)
     first, second, third, fourth = (plan.layer(index) for index in range(4))
-    assert first.mask_BHTS is second.mask_BHTS is not None
+    assert first.prepared.mask_BHTS is second.prepared.mask_BHTS is not None
     assert first.order.moves
     assert not second.order.moves
-    assert third.mask_BHTS is None
+    assert third.prepared.mask_BHTS is None
     assert fourth.order.content
     # a bias that one layer reads is not written out for it, one that several read is
     x = torch.randn(1, 160, 24, dtype=torch.float64)
     names = "none*3,tupe-a", "none*2,rope+tupe-a,tupe-a"
     one, two = (encoder(name, max_positions=160).plan(Contiguous(160), x) for name in names)
-    assert type(one.layer(3).order.bias).__name__ == "LowRankBias"
-    assert two.layer(2).order.bias is two.layer(3).order.bias
-    assert type(two.layer(2).order.bias).__name__ == "DenseBias"
+    assert type(one.layer(3).prepared.bias).__name__ == "LowRankBias"
+    assert two.layer(2).prepared is two.layer(3).prepared
+    assert type(two.layer(2).prepared.bias).__name__ == "DenseBias"
 
 
 @pytest.mark.parametrize("encoding", ["rope+tupe-a,none,tupe-a", "shaw,none,shaw+t5"])

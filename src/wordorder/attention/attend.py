@@ -1,13 +1,12 @@
 """Attention: the public function, what it accepts, and `attend`, which computes by a plan."""
 
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Literal, TypedDict, Unpack, overload
 
-import torch
 from torch import Tensor
 
-from wordorder.attention import flex, reference, sdpa, tiles
-from wordorder.attention.plan import AttentionSizes, HybridPlan, Plan, check_plan, plan_attention
-from wordorder.attention.triton.operands import kernel_bias
+from wordorder.attention.backends.reference import Reference, weights
+from wordorder.attention.call import Call
+from wordorder.attention.plan import Plan, plan_attention
 from wordorder.encodings import (
     Composition,
     Encoding,
@@ -22,7 +21,7 @@ from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Mask, valid_tokens
 from wordorder.ops.execution import as_autocast_casts
 
-Order = PositionTerms | Plan | Composition | Encoding | Bias
+Order = PositionTerms | Composition | Encoding | Bias
 
 
 class _Options(TypedDict, total=False):
@@ -77,8 +76,7 @@ def attention(
         k: keys (B, G, S, D); G divides H, each key head serves H / G query heads (grouped queries).
         v: values (B, G, S, E).
         order: what `Composition.prepare` returned, which several layers may share; an encoding or a bias itself, for
-            queries and keys at 0 .. T - 1; a `Plan` where bias and mask were already put together once for all layers
-            (then ``mask`` and ``backend`` must be None); None for plain attention.
+            queries and keys at 0 .. T - 1; None for plain attention.
         mask: who sees whom; a `Mask`, or a bool tensor that broadcasts to (B, H, T, S), True = visible.
         is_causal: a query sees the keys at its own position and before it; in place of ``mask``.
         key_padding_mask: bool (B, S), True = padding, as in `torch.nn.MultiheadAttention`; in place of ``mask``.
@@ -102,20 +100,12 @@ def attention(
     _check_shapes(q, k, v)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-    order = _as_order(order, q, k)
-    mask = _as_mask(order, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
-    sizes = AttentionSizes.of(q, k, v)
-    if isinstance(order, Plan):
-        if mask is not None or backend is not None:
-            raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
-        _check_head_dim(order.order.head_dim, q)
-        check_plan(order, sizes, dropout=dropout, return_lse=return_lse)
-        plan = order
-    else:
-        order = order or PositionTerms(q.shape[-1] ** -0.5)
-        _check_head_dim(order.head_dim, q)
-        plan = plan_attention(order, mask, sizes, backend=backend, dropout=dropout, return_lse=return_lse)
-    assert isinstance(plan, Plan)  # _as_order let nothing pass that differs by layer
+    terms = _as_terms(order, q, k)
+    _check_head_dim(terms.head_dim, q)
+    mask = _as_mask(terms, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
+    call = Call.of(q, k, v, dropout=dropout, return_lse=return_lse)
+    plan = plan_attention(terms, mask, call, backend=backend)
+    assert isinstance(plan, Plan)  # _as_terms let nothing pass that differs by layer
     output, lse = attend(q, k, v, plan, dropout=dropout, return_lse=return_lse)
     return output if lse is None else (output, lse)
 
@@ -128,45 +118,25 @@ def attend(
     Nothing is checked: `attention` does that, and `plan_attention`.
     """
     order, groups = plan.order, q.shape[1] // k.shape[1]
-    if groups > 1 and (plan.backend != "triton" or len(order.content) > 0):
+    if groups > 1 and (len(order.content) > 0 or not plan.backend.grouped):
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    shift, content = _content(q, k, plan)
-    q, k = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
-    if plan.backend == "sdpa":
-        added = None if content is None else content.written_out(q.dtype)
-        return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, added, dropout, plan.is_causal), None
-    if plan.backend == "triton":
-        from wordorder.attention.triton.operators import attend as by_kernels  # needs Triton
-
-        assert plan.kernel_bias is not None
-        assert plan.kernel_mask is not None
-        own = plan.kernel_bias
-        if content is not None:
-            own = kernel_bias(content if order.bias is None else order.bias + content, q.shape[1], q.dtype)
-        return by_kernels(q, k, v, order.scale, own, plan.kernel_mask, dropout=dropout, return_lse=return_lse)
-    if plan.backend == "flex":
-        return flex.attend(q, k, v, plan.order, plan.block_mask), None
-    if plan.backend == "reference":
-        added = None if content is None else content.written_out(torch.promote_types(q.dtype, torch.float32))
-        return reference.attend(
-            q, k, v, plan.order, plan.visible_B1TS, content_BHTS=added, dropout=dropout, return_lse=return_lse
-        )
-    assert plan.tile_mask is not None
-    keep = plan.backend == "kept-tiles"
-    # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
-    outside: Any = torch.compiler.disable(tiles.attend)  # pyright: ignore[reportUnknownMemberType]
-    return outside(
-        q, k, v, plan.order, plan.tile_mask, content=content, dropout=dropout, keep=keep, return_lse=return_lse
-    )
+    shift, added = _content(q, k, plan)
+    q, k = order.rotate_queries(q if shift is None else q + shift), order.rotate_keys(k)
+    scale, prepared = order.scale, plan.prepared
+    return plan.backend.attend(q, k, v, prepared, added, scale=scale, dropout=dropout, return_lse=return_lse)
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     """Return the weights that `attention` gives to values, (B, H, T, S) in the dtype of q; slow, for inspection."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    shift, content = _content(q, k, plan)
-    turned = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
-    added = None if content is None else content.written_out(torch.promote_types(q.dtype, torch.float32))
-    return reference.weights(reference.scores(*turned, plan.order, plan.visible_B1TS, added)).type_as(q)
+    shift, added = _content(q, k, plan)
+    q, k = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
+    if isinstance(plan.backend, Reference):
+        reference, prepared = plan.backend, plan.prepared
+    else:
+        reference = Reference()
+        prepared = reference.prepare(plan.order, plan.mask, plan.call)
+    return weights(reference.scores(q, k, prepared, added, plan.order.scale)).type_as(q)
 
 
 def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | None]:
@@ -177,9 +147,8 @@ def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | No
     shift: Tensor | None = None
     total: Bias | None = None
     order = plan.order
-    visible = plan.visible_B1TS if plan.mask is None else plan.mask
     for term in order.content:
-        vector, bias = term.as_bias(q, k, order.scale, visible, rotated=order.moves)
+        vector, bias = term.as_bias(q, k, order.scale, plan.mask, rotated=order.moves)
         if vector is not None:
             shift = vector if shift is None else shift + vector
         total = bias if total is None else total + bias
@@ -205,30 +174,30 @@ def _check_head_dim(built_for: int | None, q: Tensor) -> None:
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
 
-def _as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
-    """Return the order of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1."""
-    if given is None or isinstance(given, PositionTerms | Plan):
-        return given
-    if isinstance(given, PositionTermsByLayer | HybridPlan):
+def _as_terms(order: object, q: Tensor, k: Tensor) -> PositionTerms:
+    """Return the terms of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1."""
+    if isinstance(order, PositionTerms):
+        return order
+    if isinstance(order, PositionTermsByLayer):
         raise BadInput("this order differs by layer: pass order.layer(index), with the layer's index from 0")
-    if isinstance(given, Bias):
-        return PositionTerms(q.shape[-1] ** -0.5, given)
-    if isinstance(given, Encoding):
-        _check_head_dim(getattr(given, "head_dim", None), q)
-        heads = getattr(given, "heads", q.shape[1])
+    if order is None or isinstance(order, Bias):
+        return PositionTerms(q.shape[-1] ** -0.5, order)
+    if isinstance(order, Encoding):
+        _check_head_dim(getattr(order, "head_dim", None), q)
+        heads = getattr(order, "heads", q.shape[1])
         if heads != q.shape[1]:
-            raise BadInput(f"this {type(given).__name__} is for {heads} heads, got q of {q.shape[1]}")
-        given = Composition({"encoding": given}, head_dim=q.shape[-1])
-    if not isinstance(given, Composition):
+            raise BadInput(f"this {type(order).__name__} is for {heads} heads, got q of {q.shape[1]}")
+        order = Composition({"encoding": order}, head_dim=q.shape[-1])
+    if not isinstance(order, Composition):
         raise BadInput(
             "order must be what an encoding's prepare(...) returned, an encoding or a bias, got"
-            f" {given if isinstance(given, str) else type(given).__name__!r}; for an encoding by name {_POSITIONAL}"
+            f" {order if isinstance(order, str) else type(order).__name__!r}; for an encoding by name {_POSITIONAL}"
         )
-    if isinstance(given, Hybrid):
+    if isinstance(order, Hybrid):
         raise BadInput(
             f"this encoding differs by layer, and attention does not know which layer calls it: {_POSITIONAL}"
         )
-    parts = [*given.parts.values(), given.replacement]
+    parts = [*order.parts.values(), order.replacement]
     if any(isinstance(part, OnEmbeddings | ReplacesEmbedding) for part in parts):
         raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
     if any(isinstance(part, OnScoresByContent) for part in parts):
@@ -241,13 +210,13 @@ def _as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | Non
             f"an encoding alone does not say where {q.shape[2]} queries stand among {k.shape[2]} keys: pass"
             " encoding.prepare(query_positions, key_positions)"
         )
-    prepared = given.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device)
+    prepared = order.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device)
     assert isinstance(prepared, PositionTerms)
     return prepared
 
 
 def _as_mask(
-    order: PositionTerms | Plan | None,
+    terms: PositionTerms,
     mask: Mask | Tensor | None,
     q: Tensor,
     k: Tensor,
@@ -257,23 +226,23 @@ def _as_mask(
 ) -> Mask | Tensor | None:
     """Return the mask that torch's keywords describe, or the one that was given in their place.
 
-    The order gives the positions, where it knows them; else queries and keys stand at 0, 1, ...
+    The terms give the positions, where they know them; else queries and keys stand at 0, 1, ...
     """
     if not is_causal and key_padding_mask is None:
         return mask
-    if mask is not None or isinstance(order, Plan):
+    if mask is not None:
         raise BadInput(
-            "give either mask (or a Plan), or is_causal and key_padding_mask; a bool mask of your own (True = visible)"
+            "give either mask, or is_causal and key_padding_mask; a bool mask of your own (True = visible)"
             " is combined with padding by mask & ~key_padding_mask[:, None, None, :]"
         )
-    known = None if order is None else order.positions
+    known = terms.positions
     query, key = known or (Contiguous(q.shape[2]), Contiguous(k.shape[2]))
     if is_causal and known is None and q.shape[2] != k.shape[2]:
         raise BadInput(
             f"is_causal: nothing says where {q.shape[2]} queries stand among {k.shape[2]} keys; pass"
             " mask=Mask(query_positions, key_positions, high=0)"
         )
-    if is_causal and order is not None and order.two_sided:
+    if is_causal and terms.two_sided:
         raise BadInput(
             "is_causal: the encoding was built for both sides, and half of its weights would never be read; build it"
             " with bidirectional=False (wordorder.Positional(..., causal=True) does), or pass"

@@ -4,7 +4,7 @@ A segment is read in one step (as in training) or in several (as in generation),
 
     segment = OpenSegment.after(memory, state, layers=len(layers))
     step = SegmentStep(segment, tokens=T)
-    plan = plan_step(step, encoding, sizes)
+    plan = plan_step(step, encoding, call)
     read = read_step(layers, x, step, plan)         # and on from read.segment
     state = read.segment.close()
 
@@ -14,12 +14,12 @@ new segment, and leaves the one that it was given as it is.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
+from wordorder.attention import Call, HybridPlan, Plan, plan_attention
 from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
@@ -289,26 +289,26 @@ class StepPlan:
     """The plan of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step."""
 
 
-def plan_step(step: SegmentStep, encoding: Composition, sizes: AttentionSizes, **wanted: Any) -> StepPlan:
+def plan_step(step: SegmentStep, encoding: Composition, call: Call, *, backend: str | None = None) -> StepPlan:
     """Prepare the encoding at the step's positions, and plan attention with its masks.
 
     Args:
-        sizes: of the tokens' queries and of all keys.
-        **wanted: ``dropout``, ``backend`` and ``return_weights`` of `plan_attention`.
+        call: of the tokens' queries and of all keys.
+        backend: forced, as in `plan_attention`.
     """
-    memory, layers = step.segment.memory, step.segment.layers
-    mask = step.mask()
-    order = encoding.prepare(mask.query, mask.key, dtype=sizes.dtype, device=sizes.device)
+    memory, mask = step.segment.memory, step.mask()
+    order = encoding.prepare(mask.query, mask.key, dtype=call.dtype, device=call.device)
     looks_ahead = isinstance(memory, LookAheadMemory)
-    tokens = plan_attention(order, mask, sizes, layers=layers, return_lse=looks_ahead, **wanted)
+    call = replace(call, return_lse=looks_ahead)
+    tokens = plan_attention(order, mask, call, backend=backend)
     if not looks_ahead or not step.reads_slots:
         return StepPlan(tokens)
     mask = step.look_ahead_mask(full=memory.full)
-    order = encoding.prepare(mask.query, mask.key, dtype=sizes.dtype, device=sizes.device)
+    order = encoding.prepare(mask.query, mask.key, dtype=call.dtype, device=call.device)
     if memory.full:
         order = order.all_keys_to_the_right()
-    sizes = replace(sizes, queries=mask.query.length, keys=mask.key.length)
-    return StepPlan(tokens, plan_attention(order, mask, sizes, layers=layers, return_lse=True, **wanted))
+    call = replace(call, queries=mask.query.length, keys=mask.key.length)
+    return StepPlan(tokens, plan_attention(order, mask, call, backend=backend))
 
 
 @dataclass(frozen=True)

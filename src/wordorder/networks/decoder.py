@@ -233,8 +233,9 @@ class Decoder(Stack):
         )
         tokens_BS = None if source_padding_mask is None else ~source_padding_mask
         mask = Mask(positions, key, tokens_BS=tokens_BS)
-        sizes, wanted = self._sizes(like_BTC, positions.length, key.length), self._wanted(backend, return_attentions)
-        plan = plan_attention(PositionTerms(self.head_dim**-0.5), mask, sizes, layers=len(self.layers), **wanted)
+        call = self._call(like_BTC, positions.length, key.length, return_attentions=return_attentions)
+        order = PositionTerms(self.head_dim**-0.5)
+        plan = plan_attention(order, mask, call, backend=backend or self.options.backend)
         assert isinstance(plan, Plan)  # there is nothing that could differ by layer
         return Source(None if held else source, plan)
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_attention
+from wordorder.attention import Call, HybridPlan, Plan, attend, plan_attention
 from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
@@ -24,9 +24,7 @@ class PreparedPositions:
     """Attend in every layer with what `Positional.prepare` worked out for one forward pass."""
 
     plan: Plan | HybridPlan
-    layers: int
-    sizes: AttentionSizes
-    dropout: float
+    call: Call
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return softmax(scores) v, (B, H, T, E), with the encoding, its scale and the mask in the scores.
@@ -47,42 +45,42 @@ class PreparedPositions:
                 f"attend(layer, q, k, v): layer must be the index of the layer, a whole number from 0, got"
                 f" {type(layer).__name__}"
             )
-        if not 0 <= layer < self.layers:
-            raise BadInput(f"layer must lie between 0 and {self.layers - 1} (layers={self.layers}), got {layer}")
-        sizes = self.sizes
+        call = self.call
+        if not 0 <= layer < call.layers:
+            raise BadInput(f"layer must lie between 0 and {call.layers - 1} (layers={call.layers}), got {layer}")
         q, k, v = as_autocast_casts(q, k, v)  # a norm on q and k gives float32 there
-        for name, x, tokens in (("q", q, sizes.queries), ("k", k, sizes.keys), ("v", v, sizes.keys)):
+        for name, x, tokens in (("q", q, call.queries), ("k", k, call.keys), ("v", v, call.keys)):
             if x.dim() != 4:
                 raise BadInput(
                     f"{name} must be (batch, heads, tokens, channels), got {tuple(x.shape)}; a projection's output is"
-                    f" split by .unflatten(-1, (-1, {sizes.head_dim})).transpose(1, 2)"
+                    f" split by .unflatten(-1, (-1, {call.head_dim})).transpose(1, 2)"
                 )
-            if x.device != sizes.device:
-                raise BadInput(f"{name} is on {x.device}, but x was on {sizes.device} in prepare; move one of them")
-            if x.dtype != sizes.dtype:
+            if x.device != call.device:
+                raise BadInput(f"{name} is on {x.device}, but x was on {call.device} in prepare; move one of them")
+            if x.dtype != call.dtype:
                 raise BadInput(
-                    f"{name} is {x.dtype}, but attention was prepared for {sizes.dtype}; give prepare an x of the dtype"
+                    f"{name} is {x.dtype}, but attention was prepared for {call.dtype}; give prepare an x of the dtype"
                     " that q, k and v will have, and call both under autocast or neither"
                 )
-            if x.shape[0] != sizes.batch or x.shape[2] != tokens:
+            if x.shape[0] != call.batch or x.shape[2] != tokens:
                 of_cache = ", with a cache by positions= of these tokens and key_positions= of all keys"
                 raise BadInput(
-                    f"{name} must have batch {sizes.batch} and {tokens} tokens, as prepared, got"
+                    f"{name} must have batch {call.batch} and {tokens} tokens, as prepared, got"
                     f" {tuple(x.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
                     f"{'' if name == 'q' else of_cache}"
                 )
-        if (q.shape[1], q.shape[3]) != (sizes.heads, sizes.head_dim):
+        if (q.shape[1], q.shape[3]) != (call.heads, call.head_dim):
             raise BadInput(
-                f"q must have {sizes.heads} heads of {sizes.head_dim} channels, got {q.shape[1]} of {q.shape[3]}"
+                f"q must have {call.heads} heads of {call.head_dim} channels, got {q.shape[1]} of {q.shape[3]}"
             )
-        if k.shape != (sizes.batch, k.shape[1], sizes.keys, sizes.head_dim) or sizes.heads % k.shape[1]:
+        if k.shape != (call.batch, k.shape[1], call.keys, call.head_dim) or call.heads % k.shape[1]:
             raise BadInput(
-                f"k must have heads that divide {sizes.heads}, of {sizes.head_dim} channels, got {k.shape[1]} of"
+                f"k must have heads that divide {call.heads}, of {call.head_dim} channels, got {k.shape[1]} of"
                 f" {k.shape[3]}"
             )
         if v.shape[1] != k.shape[1]:
             raise BadInput(f"v must have as many heads as k, {k.shape[1]}, got {v.shape[1]}")
-        return attend(q, k, v, self.plan.layer(layer), dropout=self.dropout)[0]
+        return attend(q, k, v, self.plan.layer(layer), dropout=call.dropout)[0]
 
 
 class Positional(nn.Module):
@@ -237,7 +235,7 @@ class Positional(nn.Module):
         keys = where if key_positions is None else _standing("key_positions", key_positions)
         tokens_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
         mask = Mask(where, keys, high=0 if self.causal else None, tokens_BS=tokens_BS)
-        sizes = AttentionSizes(
+        call = Call(
             batch=x.shape[0],
             heads=self.heads,
             queries=x.shape[1],
@@ -245,11 +243,11 @@ class Positional(nn.Module):
             head_dim=self.width // self.heads,
             dtype=working_dtype(x),
             device=x.device,
+            layers=self.layers,
+            dropout=self.dropout if self.training else 0.0,
         )
-        order = self.encoding.prepare(where, keys, dtype=sizes.dtype, device=x.device)
-        dropout = self.dropout if self.training else 0.0
-        plan = plan_attention(order, mask, sizes, layers=self.layers, dropout=dropout)
-        return PreparedPositions(plan, self.layers, sizes, dropout)
+        order = self.encoding.prepare(where, keys, dtype=call.dtype, device=x.device)
+        return PreparedPositions(plan_attention(order, mask, call), call)
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
         """Raise BadInput, which says what to call: positions act in more than one place."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
+from wordorder.attention import Call, HybridPlan, Plan, plan_attention
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
@@ -148,13 +148,12 @@ class Stack(nn.Module):
             causal: a query sees only keys at its own position or before it.
         """
         keys = positions if key_positions is None else key_positions
-        sizes = self._sizes(like_BTC, positions.length, keys.length)
-        order = self.encoding.prepare(positions, key_positions, dtype=sizes.dtype, device=sizes.device)
+        call = self._call(like_BTC, positions.length, keys.length, return_attentions=return_attentions)
+        order = self.encoding.prepare(positions, key_positions, dtype=call.dtype, device=call.device)
         held = keys.length - positions.length
-        tokens_BS = valid_tokens(key_padding_mask, sizes.batch, keys.length, cached=held, device=sizes.device)
+        tokens_BS = valid_tokens(key_padding_mask, call.batch, keys.length, cached=held, device=call.device)
         mask = Mask(positions, keys, high=0 if causal else None, tokens_BS=tokens_BS)
-        wanted = self._wanted(backend, return_attentions)
-        return plan_attention(order, mask, sizes, layers=len(self.layers), **wanted)
+        return plan_attention(order, mask, call, backend=backend or self.options.backend)
 
     def run_layers(
         self,
@@ -186,8 +185,9 @@ class Stack(nn.Module):
             tuple(cross_attentions) if return_attentions and source is not None else None,
         )
 
-    def _sizes(self, like_BTC: Tensor, queries: int, keys: int) -> AttentionSizes:
-        return AttentionSizes(
+    def _call(self, like_BTC: Tensor, queries: int, keys: int, *, return_attentions: bool) -> Call:
+        """Return what is known of attention in all layers."""
+        return Call(
             batch=like_BTC.shape[0],
             heads=self.heads,
             queries=queries,
@@ -195,14 +195,10 @@ class Stack(nn.Module):
             head_dim=self.head_dim,
             dtype=working_dtype(like_BTC),  # of queries, keys and values
             device=like_BTC.device,
+            layers=len(self.layers),
+            dropout=self.options.attention_dropout if self.training else 0.0,
+            return_weights=return_attentions,
         )
-
-    def _wanted(self, backend: str | None, return_attentions: bool) -> dict[str, Any]:
-        return {
-            "dropout": self.options.attention_dropout if self.training else 0.0,
-            "backend": backend or self.options.backend,
-            "return_weights": return_attentions,
-        }
 
     @property
     def checkpointed(self) -> bool:
@@ -272,12 +268,12 @@ class Stack(nn.Module):
             window=step.in_table,
             in_segment=positions or step.in_segment,
         )
-        sizes, wanted = self._sizes(x_BTC, step.tokens, step.keys), self._wanted(backend, return_attentions)
+        call = self._call(x_BTC, step.tokens, step.keys, return_attentions=return_attentions)
         read = read_step(
             self.layers,
             x_BTC,
             step,
-            plan_step(step, self.encoding, sizes, **wanted),
+            plan_step(step, self.encoding, call, backend=backend or self.options.backend),
             checkpointed=self.checkpointed,
             return_all_hidden=return_all_hidden,
             return_attentions=return_attentions,

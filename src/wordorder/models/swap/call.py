@@ -13,7 +13,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, attention_weights, plan_attention
+from wordorder.attention import Call as AttentionCall
+from wordorder.attention import HybridPlan, Plan, attend, attention_weights, plan_attention
 from wordorder.encodings import Fox, PositionTerms, PositionTermsByLayer
 from wordorder.encodings.places import Move
 from wordorder.errors import BadInput
@@ -148,7 +149,6 @@ class Call:
         weights: bool,
     ) -> Plan:
         """Return the plan of a layer: one for all layers with the same terms, columns, window and mask."""
-        sizes = AttentionSizes.of(q, k, v)
         # A bias of T5's own, FoX's gates and the model's own rotation are of this layer alone.
         alone = (
             layer in self.gates or layer in self.rotations or (position_bias is not None and self.layers[layer].keeps)
@@ -161,7 +161,9 @@ class Call:
         order = self._terms_of(layer, q, k, position_bias) if alone else self.terms[self.columns[layer]]
         readers = 1 if alone else len(self.layers)
         visible = self._visible(layer, mask, q)
-        plan = plan_attention(order, visible, sizes, layers=readers, dropout=dropout, return_weights=weights)
+        plan = plan_attention(
+            order, visible, AttentionCall.of(q, k, v, layers=readers, dropout=dropout, return_weights=weights)
+        )
         if alone:
             assert isinstance(plan, Plan)
             return plan

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.attention import Plan
-from wordorder.attention.reference import log_sum_exp, weights
+from wordorder.attention.backends.reference import Reference, log_sum_exp, weights
 from wordorder.encodings.places import check_choice
 from wordorder.networks.complex_valued.layers import ComplexBias, ComplexLinear
 from wordorder.networks.multi_head import CrossAttention, MultiHead, SelfAttention
@@ -95,11 +95,11 @@ class ComplexHeads(MultiHead):
     def _modulus_logits(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
         """Return ``scale |q k*| + bias + content``, -inf where a key is hidden."""
         # the plans of other backends may not say which keys are hidden
-        if plan.backend != "reference":
+        if not isinstance(plan.backend, Reference):
             raise ValueError(
-                f"scores='modulus' is in no fused kernel: backend must be 'reference', got {plan.backend!r}"
+                f"scores='modulus' is in no fused kernel: backend must be 'reference', got {plan.backend.name!r}"
             )
-        order, visible = plan.order, plan.visible_B1TS
+        order, visible = plan.order, plan.prepared.mask_B1TS
         k, wide = self._for_all_heads(k, q), torch.promote_types(q.dtype, torch.float32)
         content = [term.scores(q, k, order.scale, visible) for term in order.content]
         q, k = order.rotate_queries(q), order.rotate_keys(k)

@@ -10,10 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordorder.attention.choice import SPARE_RANK
-from wordorder.attention.triton import kernels
-from wordorder.attention.triton.configurations import Blocks, Shape
-from wordorder.attention.triton.operands import KernelBias, KernelMask, blocks_of_same_ids, padded_channels, padded_rank
+from wordorder.attention.backends.triton import SPARE_RANK, kernels
+from wordorder.attention.backends.triton.configurations import Blocks, Shape
+from wordorder.attention.backends.triton.operands import (
+    KernelBias,
+    KernelMask,
+    blocks_of_same_ids,
+    padded_channels,
+    padded_rank,
+)
 
 LOG2_E = 1.4426950408889634
 

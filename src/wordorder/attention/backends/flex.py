@@ -13,14 +13,17 @@ https://arxiv.org/abs/2412.05496) writes the gradient of the table by atomic add
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from wordorder.attention.backends.backend import Backend
+from wordorder.attention.backends.triton import compiler_refusal, is_too_large
+from wordorder.attention.call import Call
 from wordorder.encodings import PositionTerms
-from wordorder.ops import LowRankBias, Mask, Packed, ToeplitzBias
+from wordorder.ops import Bias, LowRankBias, Mask, Packed, ToeplitzBias
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -29,19 +32,63 @@ CHANNELS = 16
 """Query channels are padded to a multiple of this number, which tensor cores read at once."""
 
 
-def attend(q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms, blocks: "BlockMask | None") -> Tensor:
-    """Return the attention output (B, H, T, E); the order's bias must be of low-rank and Toeplitz parts."""
-    q, k, tables = _concatenate(q_BHTD, k_BHSD, order)
-    queries, score_mod = q.shape[2], None
-    if tables:
-        table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
+class InBlocks(NamedTuple):
+    """The bias, of low-rank and Toeplitz parts, and the mask as FlexAttention takes it."""
 
-        def add_relative(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            del b
-            return score + table_HW[h, j - i + (queries - 1)]
+    bias: Bias | None
+    blocks: "BlockMask | None"
 
-        score_mod = add_relative
-    return _flex_attention(q.device.type)(q, k, v_BHSE, score_mod=score_mod, block_mask=blocks, scale=1.0)
+
+class Flex(Backend):
+    """On a GPU, a bias that would be too large written out, of heads that the Triton kernels refuse."""
+
+    name = "flex"
+    compiles = True
+
+    def refusal(self, call: Call) -> str | None:
+        if call.return_lse or call.return_weights or call.dropout or call.content:
+            return "gives no log-sum-exp, weights, dropout or terms by content; take backend='reference' or None"
+        on_gpu = call.device.type == "cuda"
+        if not on_gpu and call.training:
+            return "trains on a CUDA device only; take backend=None"
+        if not call.structured:
+            return "wants a bias of low-rank and Toeplitz parts; take backend=None"
+        if call.traced or call.transformed:
+            return "is not traced; take backend=None"
+        return compiler_refusal(call) if on_gpu else None
+
+    def at_home(self, call: Call) -> bool:
+        return call.device.type == "cuda" and is_too_large(call)
+
+    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> InBlocks:
+        blocks = block_mask(mask, call.batch, call.heads, call.queries, call.keys, call.device)
+        return InBlocks(terms.bias, blocks)
+
+    def attend(
+        self,
+        q_BHTD: Tensor,
+        k_BHSD: Tensor,
+        v_BHSE: Tensor,
+        prepared: InBlocks,
+        added: Bias | None,
+        *,
+        scale: float,
+        dropout: float,
+        return_lse: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        del added, dropout, return_lse  # refused
+        q, k, tables = _concatenate(q_BHTD, k_BHSD, prepared.bias, scale)
+        queries, score_mod = q.shape[2], None
+        if tables:
+            table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
+
+            def add_relative(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+                del b
+                return score + table_HW[h, j - i + (queries - 1)]
+
+            score_mod = add_relative
+        compiled = _flex_attention(q.device.type)
+        return compiled(q, k, v_BHSE, score_mod=score_mod, block_mask=prepared.blocks, scale=1.0), None
 
 
 def block_mask(
@@ -56,10 +103,12 @@ def block_mask(
     return create_block_mask(_mask_mod(mask, batch, heads, queries, keys, device), *sizes, device=str(device))
 
 
-def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _concatenate(
+    q_BHTD: Tensor, k_BHSD: Tensor, bias: Bias | None, scale: float
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return queries and keys with the low-rank factors as further channels, and the tables of the Toeplitz parts."""
-    queries, keys, tables = [q_BHTD * order.scale], [k_BHSD], list[Tensor]()
-    for part in order.bias.parts() if order.bias is not None else ():
+    queries, keys, tables = [q_BHTD * scale], [k_BHSD], list[Tensor]()
+    for part in () if bias is None else bias.parts():
         if isinstance(part, LowRankBias):
             queries.append(part.query_factor_BHTR.to(q_BHTD.dtype).expand(*q_BHTD.shape[:3], -1))
             keys.append(part.key_factor_BHSR.to(k_BHSD.dtype).expand(*k_BHSD.shape[:3], -1))

@@ -28,9 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.bias import BiasTiles, Kind, as_tiles
-from wordorder.attention.tiles.tile import Dropout, TileMask, TileSlice, row_tile, square_tile, tiles, tiles_of
-from wordorder.encodings import PositionTerms
+from wordorder.attention.backends.tiles.bias import BiasTiles, Kind, as_tiles
+from wordorder.attention.backends.tiles.tile import Dropout, TileMask, TileSlice, row_tile, square_tile, tiles, tiles_of
 from wordorder.ops import Bias
 from wordorder.ops.execution import no_autocast
 
@@ -96,32 +95,30 @@ def attend(
     q_BHTD: Tensor,
     k_BHSD: Tensor,
     v_BHSE: Tensor,
-    order: PositionTerms,
+    biases: Sequence[Bias],
     tile_mask: TileMask,
     *,
-    content: Bias | None = None,
+    scale: float,
     dropout: float = 0.0,
     keep: bool = False,
     return_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output (B, H, T, E) in the dtype of v, and with ``return_lse`` the log-sum-exp of each row (B, H, T).
 
-    ``content`` holds the terms of this layer that depend on content, already scaled. With ``keep`` the weights are kept
-    for the backward pass (B * H * T * S numbers), else computed again. Dropout is rounded to the nearest 1/65,536 and
-    drawn from torch's CPU generator, so that ``torch.manual_seed`` repeats it. The log-sum-exp, natural log, is in at
-    least float32, and can be differentiated.
+    With ``keep`` the weights are kept for the backward pass (B * H * T * S numbers), else computed again. Dropout is
+    rounded to the nearest 1/65,536 and drawn from torch's CPU generator, so that ``torch.manual_seed`` repeats it. The
+    log-sum-exp, natural log, is in at least float32, and can be differentiated.
     """
     (batch, heads, queries, _), keys = q_BHTD.shape, k_BHSD.shape[2]
     accum_dtype = torch.promote_types(q_BHTD.dtype, torch.float32)
     kinds: list[Kind] = []
     tensors: list[Tensor] = []
-    biases = [bias for bias in (order.bias, content) if bias is not None]
     for bias in biases:
         its_kinds, its_tensors = as_tiles(bias, batch=batch, heads=heads, queries=queries, keys=keys)
         kinds += its_kinds
         tensors += its_tensors
     options = TileOptions(
-        scale=order.scale,
+        scale=scale,
         kinds=tuple(kinds),
         tile_mask=tile_mask,
         rows_may_be_fully_masked=tile_mask.mask is not None or any(bias.may_hide for bias in biases),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.tile import TileSlice, tiles_of
+from wordorder.attention.backends.tiles.tile import TileSlice, tiles_of
 from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKeyBias, ToeplitzBias, check_bias_fits
 
 FEWEST_KEYS = 32

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wordorder.attention.triton import launch
-from wordorder.attention.triton.configurations import blocks, target_of
-from wordorder.attention.triton.launch import Inputs, Upstream
-from wordorder.attention.triton.operands import KernelBias, KernelMask, padded_rank
+from wordorder.attention.backends.triton import launch
+from wordorder.attention.backends.triton.configurations import blocks, target_of
+from wordorder.attention.backends.triton.launch import Inputs, Upstream
+from wordorder.attention.backends.triton.operands import KernelBias, KernelMask, padded_rank
 
 
 def attend(

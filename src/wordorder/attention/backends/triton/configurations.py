@@ -93,7 +93,7 @@ def blocks(kernel: Kernel, shape: Shape) -> Blocks:
 @lru_cache(maxsize=1)
 def table() -> Mapping[tuple[str, Shape], Blocks]:
     """Read the table."""
-    text = files("wordorder.attention.triton").joinpath("configurations.json").read_text(encoding="utf-8")
+    text = files("wordorder.attention.backends.triton").joinpath("configurations.json").read_text(encoding="utf-8")
     names = [part.name for part in fields(Shape)]
     rows = json.loads(text)
     return {(row["kernel"], Shape(**{name: row[name] for name in names})): Blocks(*row["blocks"]) for row in rows}

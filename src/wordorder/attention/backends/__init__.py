@@ -1,0 +1,1 @@
+"""The ways to compute attention, one class a file."""

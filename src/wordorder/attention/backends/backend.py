@@ -1,0 +1,62 @@
+"""What every way to compute attention has."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from wordorder.attention.call import Call
+from wordorder.encodings import PositionTerms
+from wordorder.ops import Bias, Mask
+
+
+class Backend(ABC):
+    """One exact way to compute attention, in one file; `wordorder.attention.BACKENDS` holds them in order.
+
+    A call goes to the first backend that is at home and does not refuse, or to the one that is named.
+    """
+
+    name: str
+    """Named by ``backend=`` and by the environment variable ``WORDORDER_BACKEND``."""
+    grouped: ClassVar[bool] = False
+    """Whether keys and values come with their G heads; else repeated for all H heads of the queries."""
+    compiles: ClassVar[bool] = False
+    """Whether its kernels are compiled by Triton, which is tried once on each device before they are chosen."""
+
+    @abstractmethod
+    def refusal(self, call: Call) -> str | None:
+        """Return why it cannot do the call, with the remedy, to be read after its name; None = it can."""
+
+    @abstractmethod
+    def at_home(self, call: Call) -> bool:
+        """Return whether to take it, if it can do the call and no backend before it was taken."""
+
+    @abstractmethod
+    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> Any:
+        """Return bias and mask in its own form, once for all layers that share them."""
+
+    @abstractmethod
+    def attend(
+        self,
+        q_BHTD: Tensor,
+        k_BHSD: Tensor,
+        v_BHSE: Tensor,
+        prepared: Any,
+        added: Bias | None,
+        *,
+        scale: float,
+        dropout: float,
+        return_lse: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return softmax(scale q.k + bias + added) v, (B, H, T, E), and its log-sum-exp (B, H, T) where it is wanted.
+
+        Args:
+            q_BHTD: queries as the encodings have moved them.
+            k_BHSD: keys, as well.
+            v_BHSE: values.
+            prepared: what `prepare` returned.
+            added: a bias that depends on this layer's content, already scaled.
+            scale: of the product of queries and keys.
+            dropout: probability that a weight is dropped.
+            return_lse: whether the log-sum-exp of each row is wanted.
+        """

@@ -1,0 +1,112 @@
+"""What is known of a call of attention before it starts."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from wordorder.encodings import PositionTerms
+from wordorder.ops import DenseBias, LowRankBias, Mask, Packed
+from wordorder.ops.execution import transformed
+
+BiasKind = Literal["none", "fixed", "learned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """Sizes, dtype and device of a call of attention, what is wanted of it, and what position terms and mask add.
+
+    A backend is chosen by these alone, never by a tensor's contents. `of` reads sizes off the tensors, `plan_attention`
+    adds the rest (`with_terms`).
+    """
+
+    batch: int
+    heads: int
+    """Query heads, H."""
+    queries: int
+    keys: int
+    head_dim: int
+    """Channels of a head of the queries or of the values, the larger."""
+    dtype: torch.dtype
+    device: torch.device
+    layers: int = 1
+    """How many layers share the plan: a bias that several read is written out once for all of them."""
+    dropout: float = 0.0
+    return_lse: bool = False
+    return_weights: bool = False
+
+    bias: BiasKind = "none"
+    """Whether there is a bias, and whether its gradient is wanted."""
+    rank: int = 0
+    """Channels of the bias's low-rank factors, of all such parts together."""
+    structured: bool = True
+    """The bias has no dense part, so that it need not be written out."""
+    content: bool = False
+    """There are terms by content."""
+    masked: bool = False
+    """The mask differs between examples, so that bias and mask together need a matrix for each."""
+    training: bool = False
+    """A gradient of something is wanted."""
+    traced: bool = False
+    """torch.compile or torch.export traces the call."""
+    transformed: bool = False
+    """torch.func or forward-mode differentiation transforms the call."""
+    gpu: str = ""
+    """Architecture of the GPU, such as "sm_90" or "gfx942"; empty where there is none."""
+    memory: int = 0
+    """Bytes of memory of the GPU; 0 where there is none."""
+    kernels_fail: bool = False
+    """The self-test of the Triton kernels failed on this device."""
+
+    @classmethod
+    def of(cls, q: Tensor, k: Tensor, v: Tensor | None = None, **wanted: Any) -> "Call":
+        """Return the call of queries (B, H, T, D), keys (B, G, S, D) and values (B, G, S, E); None: E = D."""
+        batch, heads, queries, width = q.shape
+        width = width if v is None else max(width, v.shape[-1])
+        sizes = {"batch": batch, "heads": heads, "queries": queries, "keys": k.shape[2], "head_dim": width}
+        return cls(**sizes, dtype=q.dtype, device=q.device, **wanted)
+
+    def with_terms(self, terms: PositionTerms, mask: Mask | Tensor | None) -> "Call":
+        """Return the call with what the terms and the mask add, and with what is true of torch now."""
+        bias = terms.bias
+        if isinstance(mask, Tensor):
+            masked = mask.dim() == 4 and mask.shape[0] > 1
+        else:
+            masked = mask is not None and (mask.tokens_BS is not None or isinstance(mask.key, Packed))
+        parts = () if bias is None else bias.parts()
+        gpu, memory = _gpu(self.device)
+        return replace(
+            self,
+            bias="none" if bias is None else "learned" if bias.requires_grad else "fixed",
+            rank=sum(part.key_factor_BHSR.shape[-1] for part in parts if isinstance(part, LowRankBias)),
+            structured=not any(isinstance(part, DenseBias) for part in parts),
+            content=bool(terms.content),
+            masked=masked,
+            training=torch.is_grad_enabled(),
+            traced=torch.compiler.is_compiling(),
+            transformed=transformed(),
+            gpu=gpu,
+            memory=memory,
+        )
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is a backward pass that torch's fused kernels cannot compute."""
+        return self.training and (self.bias == "learned" or self.content or self.dropout > 0)
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes of the matrix in which SDPA takes bias and mask together; 0 without a bias."""
+        examples = self.batch if self.masked else 1
+        return 0 if self.bias == "none" else examples * self.heads * self.queries * self.keys * self.dtype.itemsize
+
+
+def _gpu(device: torch.device) -> tuple[str, int]:
+    """Return architecture and bytes of memory of a GPU; ("", 0) where there is none."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return "", 0
+    card = cast(Any, torch.cuda).get_device_properties(device)
+    if torch.version.hip is not None:
+        return card.gcnArchName.split(":")[0], card.total_memory  # "gfx942:sramecc+:xnack-"
+    return f"sm_{card.major}{card.minor}", card.total_memory

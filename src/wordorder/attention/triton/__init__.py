@@ -1,1 +1,0 @@
-"""Attention with a bias that learns by Triton kernels, for GPUs."""
