@@ -18,6 +18,7 @@ from wordorder.networks.complex_valued import (
     ComplexOptions,
     ComplexRMSNorm,
     ComplexSelfAttention,
+    ModulusScores,
 )
 from wordorder.ops import Contiguous, DenseBias, Mask, Packed
 from wordorder.ops.complex import split
@@ -72,7 +73,7 @@ def attend(module, q, k, v, bias, visible, scores):
 @pytest.mark.parametrize("groups", [4, 2])
 @pytest.mark.parametrize("kind", [ComplexSelfAttention, ComplexCrossAttention])
 def test_attention_and_every_gradient_match_complex128(kind, groups, shared, scores):
-    module = kind(12, heads=4, key_value_heads=groups, shared_weights=shared, scores=scores).double()
+    module = kind(12, heads=4, key_value_heads=groups, shared_weights=shared).double()
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.5)
     x, source = (torch.randn(2, length, 24, dtype=torch.float64, requires_grad=True) for length in (5, 7))
@@ -83,7 +84,7 @@ def test_attention_and_every_gradient_match_complex128(kind, groups, shared, sco
     visible[..., 0] = True
     order = PositionTerms(6**-0.5, DenseBias(bias, may_hide=False))
     call = Call(batch=2, heads=4, queries=5, keys=keys, head_dim=6, dtype=torch.float64, device=torch.device("cpu"))
-    plan = plan_attention(order, visible, call, backend="reference")
+    plan = plan_attention(order, visible, call, backend=ModulusScores() if scores == "modulus" else "reference")
     z, s = torch.complex(*split(x)), torch.complex(*split(source))
     if kind is ComplexSelfAttention:
         ours = module(x, plan)
@@ -273,14 +274,14 @@ def test_rotation_turns_every_complex_channel():
 
 
 def test_a_query_that_sees_nothing_weighs_nothing():
-    module = ComplexSelfAttention(12, heads=4, key_value_heads=4, scores="modulus").double()
+    module = ComplexSelfAttention(12, heads=4, key_value_heads=4).double()
     x = torch.randn(1, 5, 24, dtype=torch.float64, requires_grad=True)
     order, mask = (
         PositionTerms(6**-0.5),
         Mask(Contiguous(5), Contiguous(5), tokens_BS=torch.zeros(1, 5, dtype=torch.bool)),
     )
     q = x.view(1, 4, 5, 6)
-    plan = plan_attention(order, mask, Call.of(q, q), backend="reference")
+    plan = plan_attention(order, mask, Call.of(q, q), backend=ModulusScores())
     found = module(x, plan)
     assert_close(found, torch.cat((module.out.bias_real, module.out.bias_imag)).expand(1, 5, 24))
     (grad,) = torch.autograd.grad(found.sum(), x)
@@ -305,7 +306,7 @@ def test_bad_arguments():
 @pytest.mark.parametrize("network", [ComplexEncoder, ComplexDecoder])
 def test_the_modulus_is_refused_on_backends_that_do_not_know_what_is_hidden(network):
     built = network(40, width=12, layers=1, heads=4, scores="modulus")
-    with pytest.raises(ValueError, match="in no fused kernel: backend must be 'reference', got 'sdpa'"):
+    with pytest.raises(ValueError, match="in no fused kernel: backend must be 'reference' or None, got 'sdpa'"):
         built(torch.randint(40, (1, 5)), backend="sdpa")
     built(torch.randint(40, (1, 5)), backend="reference")
 

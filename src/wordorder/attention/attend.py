@@ -142,13 +142,14 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
 def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | None]:
     """Return the shift of the queries and the bias that content terms give, from queries and keys before any rotation.
 
-    A vector of a distance that met a rotated query would depend on the query's place, not on the distance alone.
+    A vector of a distance that met a rotated query would depend on the query's place, not on the distance alone; and to
+    scores that are not linear it cannot be added by the query.
     """
     shift: Tensor | None = None
     total: Bias | None = None
     order = plan.order
     for term in order.content:
-        vector, bias = term.as_bias(q, k, order.scale, plan.mask, rotated=order.moves)
+        vector, bias = term.as_bias(q, k, order.scale, plan.mask, rotated=order.moves or not plan.backend.linear)
         if vector is not None:
             shift = vector if shift is None else shift + vector
         total = bias if total is None else total + bias

@@ -18,12 +18,13 @@ BACKENDS: list[Backend] = [Tiles(keep=True), Tiles(keep=False), Triton(), Flex()
 """All backends, in the order in which they are asked; one of your own goes to the front."""
 
 
-def choose_backend(call: Call, forced: str | None = None) -> Backend:
+def choose_backend(call: Call, forced: str | Backend | None = None) -> Backend:
     """Return the first backend of `BACKENDS` that is at home in a call and can do it; all backends are exact.
 
     Args:
         call: with what the terms add (`Call.with_terms`).
-        forced: the caller's choice; with None the environment variable ``WORDORDER_BACKEND`` is asked.
+        forced: the caller's choice, a name or a backend of its own; with None the environment variable
+            ``WORDORDER_BACKEND`` is asked.
 
     Raises:
         ValueError: the forced backend is unknown, or cannot do what is asked.
@@ -37,8 +38,10 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
         if named and by_name[named].refusal(call) is None:
             return by_name[named]
         return next(backend for backend in BACKENDS if backend.refusal(call) is None and backend.at_home(call))
-    if forced not in by_name:
-        raise ValueError(f"backend must be one of {', '.join(by_name)}, got {forced!r}")
-    if refusal := by_name[forced].refusal(call):
-        raise ValueError(f"backend {forced!r} {refusal}")
-    return by_name[forced]
+    if isinstance(forced, str):
+        if forced not in by_name:
+            raise ValueError(f"backend must be one of {', '.join(by_name)}, got {forced!r}")
+        forced = by_name[forced]
+    if refusal := forced.refusal(call):
+        raise ValueError(f"backend {forced.name!r} {refusal}")
+    return forced

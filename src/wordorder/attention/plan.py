@@ -52,7 +52,7 @@ def plan_attention(
     mask: Mask | Tensor | None,
     call: Call,
     *,
-    backend: str | None = None,
+    backend: str | Backend | None = None,
 ) -> Plan | HybridPlan:
     """Put order and mask in the form that the best backend wants, once for all layers that `attend` with it.
 
@@ -81,7 +81,7 @@ def plan_attention(
     return HybridPlan(tuple(plans), order.kind_of_layer)
 
 
-def _plan(order: PositionTerms, mask: Mask | Tensor | None, call: Call, backend: str | None) -> Plan:
+def _plan(order: PositionTerms, mask: Mask | Tensor | None, call: Call, backend: str | Backend | None) -> Plan:
     if order.positions is not None:
         check_positions_fit("the order's query positions", order.positions[0], call.batch, call.queries)
         check_positions_fit("the order's key positions", order.positions[1], call.batch, call.keys)

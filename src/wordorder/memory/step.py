@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Call, HybridPlan, Plan, plan_attention
+from wordorder.attention import Backend, Call, HybridPlan, Plan, plan_attention
 from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
@@ -289,7 +289,9 @@ class StepPlan:
     """The plan of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step."""
 
 
-def plan_step(step: SegmentStep, encoding: Composition, call: Call, *, backend: str | None = None) -> StepPlan:
+def plan_step(
+    step: SegmentStep, encoding: Composition, call: Call, *, backend: str | Backend | None = None
+) -> StepPlan:
     """Prepare the encoding at the step's positions, and plan attention with its masks.
 
     Args:

@@ -235,7 +235,7 @@ class Decoder(Stack):
         mask = Mask(positions, key, tokens_BS=tokens_BS)
         call = self._call(like_BTC, positions.length, key.length, return_attentions=return_attentions)
         order = PositionTerms(self.head_dim**-0.5)
-        plan = plan_attention(order, mask, call, backend=backend or self.options.backend)
+        plan = plan_attention(order, mask, call, backend=self._backend(backend))
         assert isinstance(plan, Plan)  # there is nothing that could differ by layer
         return Source(None if held else source, plan)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypedDict, cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.attention import Backend
 from wordorder.encodings import Composition, Use, build_encoding
 from wordorder.encodings.places import check_choice, check_positive
 from wordorder.memory import Memory
@@ -196,8 +197,8 @@ class TransformerOptions:
         return self.norm_placement == "pre"
 
     @property
-    def backend(self) -> str | None:
-        """The one backend of attention whose plans these blocks can read; None = all of them."""
+    def backend(self) -> Backend | None:
+        """The one backend that computes the attention of these blocks; None = any."""
         return None
 
     @property

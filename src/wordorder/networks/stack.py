@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Call, HybridPlan, Plan, plan_attention
+from wordorder.attention import Backend, Call, HybridPlan, Plan, plan_attention
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
@@ -153,7 +153,7 @@ class Stack(nn.Module):
         held = keys.length - positions.length
         tokens_BS = valid_tokens(key_padding_mask, call.batch, keys.length, cached=held, device=call.device)
         mask = Mask(positions, keys, high=0 if causal else None, tokens_BS=tokens_BS)
-        return plan_attention(order, mask, call, backend=backend or self.options.backend)
+        return plan_attention(order, mask, call, backend=self._backend(backend))
 
     def run_layers(
         self,
@@ -184,6 +184,17 @@ class Stack(nn.Module):
             tuple(attentions) if return_attentions else None,
             tuple(cross_attentions) if return_attentions and source is not None else None,
         )
+
+    def _backend(self, forced: str | None) -> str | Backend | None:
+        """Return the backend of these blocks, or the one that the caller forces."""
+        alone = self.options.backend
+        if alone is None:
+            return forced
+        if forced not in (None, "reference"):
+            raise ValueError(
+                f"scores={alone.name!r} is in no fused kernel: backend must be 'reference' or None, got {forced!r}"
+            )
+        return alone
 
     def _call(self, like_BTC: Tensor, queries: int, keys: int, *, return_attentions: bool) -> Call:
         """Return what is known of attention in all layers."""
@@ -273,7 +284,7 @@ class Stack(nn.Module):
             self.layers,
             x_BTC,
             step,
-            plan_step(step, self.encoding, call, backend=backend or self.options.backend),
+            plan_step(step, self.encoding, call, backend=self._backend(backend)),
             checkpointed=self.checkpointed,
             return_all_hidden=return_all_hidden,
             return_attentions=return_attentions,

@@ -23,6 +23,9 @@ class Backend(ABC):
     compiles: ClassVar[bool] = False
     """Whether its kernels are compiled by Triton, which is tried once on each device before they are chosen."""
 
+    linear: ClassVar[bool] = True
+    """Whether its scores are linear in the queries, so that terms by content may add a vector to them."""
+
     @abstractmethod
     def refusal(self, call: Call) -> str | None:
         """Return why it cannot do the call, with the remedy, to be read after its name; None = it can."""

@@ -2,6 +2,7 @@
 
 from wordorder.networks.complex_valued.attention import ComplexCrossAttention as ComplexCrossAttention
 from wordorder.networks.complex_valued.attention import ComplexSelfAttention as ComplexSelfAttention
+from wordorder.networks.complex_valued.attention import ModulusScores as ModulusScores
 from wordorder.networks.complex_valued.encoder import ComplexDecoder as ComplexDecoder
 from wordorder.networks.complex_valued.encoder import ComplexEncoder as ComplexEncoder
 from wordorder.networks.complex_valued.layers import ComplexLayer as ComplexLayer

@@ -7,10 +7,16 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.attention import Backend
 from wordorder.encodings import names_of, split_options
 from wordorder.encodings.places import check_choice
 from wordorder.errors import BadInput
-from wordorder.networks.complex_valued.attention import ComplexCrossAttention, ComplexSelfAttention, Scores
+from wordorder.networks.complex_valued.attention import (
+    ComplexCrossAttention,
+    ComplexSelfAttention,
+    ModulusScores,
+    Scores,
+)
 from wordorder.networks.complex_valued.layers import (
     ComplexBias,
     ComplexLayer,
@@ -164,15 +170,14 @@ class ComplexOptions(TransformerOptions):
         return 2 * self.width
 
     @property
-    def backend(self) -> str | None:
-        """Return "reference" for scores of the modulus, which no fused kernel has."""
-        return "reference" if self.scores == "modulus" else None
+    def backend(self) -> Backend | None:
+        return ModulusScores() if self.scores == "modulus" else None
 
     def attention(self) -> ComplexSelfAttention:
-        return ComplexSelfAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
+        return ComplexSelfAttention(self.width, **self._heads(), **self._weights())
 
     def cross_attention(self) -> ComplexCrossAttention:
-        return ComplexCrossAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
+        return ComplexCrossAttention(self.width, **self._heads(), **self._weights())
 
     def feedforward_network(self) -> nn.Module:
         return ComplexFeedForward(
