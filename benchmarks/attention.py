@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 import wordorder
 from wordorder.attention import attention
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import LowRankBias, ToeplitzBias
 
 CHANNELS = 64
@@ -64,7 +64,7 @@ def operations(batch: int, heads: int, tokens: int, dtype: torch.dtype = torch.f
 
     def ours(relative: bool, backend: str | None = None) -> tuple[Tensor, ...]:
         terms = (a, c, table) if relative else (a, c)
-        return step(attention(q, k, v, PositionTerms(SCALE, bias(relative)), backend=backend), *terms)
+        return step(attention(q, k, v, Terms(SCALE, bias(relative)), backend=backend), *terms)
 
     def reference_code() -> tuple[Tensor, ...]:
         dense = bias(True).dense().to(dtype).expand(batch, -1, -1, -1).reshape(batch * heads, tokens, tokens)

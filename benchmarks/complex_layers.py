@@ -19,7 +19,7 @@ from timing import interleave, machine
 from torch import Tensor, nn
 
 from wordorder.attention import Call, plan_attention
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.networks import EncoderLayer, TransformerOptions
 from wordorder.networks.complex_valued import ComplexOptions
 from wordorder.ops.complex import split, stacked_linear
@@ -76,7 +76,7 @@ def layer_step(blocks: TransformerOptions) -> Callable[[], Any]:
     torch.manual_seed(0)
     layer = EncoderLayer(blocks)
     x = torch.randn(BATCH, TOKENS, blocks.channels, requires_grad=True)
-    upstream, order = torch.randn_like(x), PositionTerms(blocks.head_dim**-0.5)
+    upstream, order = torch.randn_like(x), Terms(blocks.head_dim**-0.5)
     call = Call(
         batch=BATCH,
         heads=HEADS,

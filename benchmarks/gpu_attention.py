@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wordorder.attention import attention
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Bias, Contiguous, LowRankBias, Mask, ToeplitzBias
 
 CHANNELS = 64
@@ -159,7 +159,7 @@ class Problem:
         where = Contiguous(self.sizes.tokens)
         mask = Mask(where, where, high=0) if self.sizes.causal else None
         q, k, v = qkv
-        return attention(q, k, v, PositionTerms((2 * self.sizes.channels) ** -0.5, bias), mask, backend=backend)
+        return attention(q, k, v, Terms((2 * self.sizes.channels) ** -0.5, bias), mask, backend=backend)
 
     def _x_transformers(self) -> Step:
         from x_transformers.attend import Attend

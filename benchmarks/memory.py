@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from wordorder.attention import attention
 from wordorder.attention.backends.reference import log_sum_exp
-from wordorder.encodings import ContentScores, PositionTerms
+from wordorder.encodings import ContentTerm, Terms
 from wordorder.ops import Contiguous, Mask, RelativeBias, merge_read_outs
 
 BATCH, HEADS, CHANNELS = 4, 8, 64
@@ -36,7 +36,7 @@ RELATIVE = ((128, 256, 21), (384, 768, 9))  # queries, keys, rounds
 MERGE = ((128, 31), (512, 15))  # slots and keys, rounds
 
 
-class Relative(ContentScores):
+class Relative(ContentTerm):
     """The term of `TransformerXL` to the left, from rows that are projected already: both sides share that map."""
 
     def __init__(self, rows_SHD: Tensor, u_HD: Tensor, v_HD: Tensor) -> None:
@@ -90,7 +90,7 @@ def relative(queries: int, keys: int) -> dict[str, Callable[[], Any]]:
     (q,), (k, v) = projected(queries, parts=1), projected(keys, parts=2)
     rows = torch.randn(keys, HEADS, CHANNELS, requires_grad=True)
     u, w = (torch.randn(HEADS, CHANNELS, requires_grad=True) for _ in range(2))
-    order = PositionTerms(SCALE, content=(Relative(rows, u, w),))
+    order = Terms(SCALE, content=(Relative(rows, u, w),))
     mask = Mask(Contiguous(queries, keys - queries), Contiguous(keys), high=0)
     upstream, visible = torch.randn(BATCH, queries, HEADS, CHANNELS).transpose(1, 2), mask.dense()
 

@@ -31,7 +31,7 @@ def built(name, *, use="encoder", **more):
 def scores_by_hand(encoding, q, k, v, visible):
     """Softmax of scaled scores, from what the encoding prepared for these positions."""
     order = encoding.prepare(torch.arange(T)).layer(0)
-    scores = order.scale * order.rotate_queries(q) @ order.rotate_keys(k).transpose(-1, -2)
+    scores = order.scale * order.move_queries(q) @ order.move_keys(k).transpose(-1, -2)
     if order.bias is not None:
         scores = scores + order.bias.written_out(torch.float32)
     return scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v

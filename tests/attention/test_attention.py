@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from wordorder import Encoder
 from wordorder.attention import Call, attend, attention, attention_weights, plan_attention
-from wordorder.encodings import T5, ALiBi, PositionTerms, build_encoding
+from wordorder.encodings import T5, ALiBi, Terms, build_encoding
 from wordorder.errors import BadInput
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, DenseBias, Mask, ToeplitzBias
@@ -57,7 +57,7 @@ def plan_for(q, k, order, mask, backend):
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 9), (13, 13), (9, 4)])
 def test_output_and_gradients_match_the_equation(backend, dtype, T, S):
     q, k, v, bias, visible = inputs(T, S, dtype)
-    ours = attention(q, k, v, PositionTerms(0.3, DenseBias(bias)), visible, backend=backend)
+    ours = attention(q, k, v, Terms(0.3, DenseBias(bias)), visible, backend=backend)
     loops, _ = attention_by_loops(q, k, v, 0.3, bias, visible)
     rtol, atol = TOLERANCE[dtype]
     assert_close(ours.double(), loops, rtol=rtol, atol=atol)
@@ -72,7 +72,7 @@ def test_output_and_gradients_match_the_equation(backend, dtype, T, S):
 @pytest.mark.parametrize("T", [1, 13])
 def test_log_sum_exp_and_its_gradient_match_the_equation(T, backend):
     q, k, v, bias, visible = inputs(T, 7, torch.float64)
-    out, lse = attention(q, k, v, PositionTerms(0.3, DenseBias(bias)), visible, return_lse=True, backend=backend)
+    out, lse = attention(q, k, v, Terms(0.3, DenseBias(bias)), visible, return_lse=True, backend=backend)
     loop_out, loop_lse = attention_by_loops(q, k, v, 0.3, bias, visible)
     assert_close(out, loop_out)
     assert_close(lse, loop_lse)
@@ -91,7 +91,7 @@ def test_log_sum_exp_and_its_gradient_match_the_equation(T, backend):
 def test_a_query_that_sees_nothing_gives_zero_and_sends_no_gradient(backend):
     q, k, v, bias, _ = inputs(4, 5, torch.float32)
     blind = torch.zeros(2, 1, 4, 5, dtype=torch.bool)
-    out = attention(q, k, v, PositionTerms(0.3, DenseBias(bias)), blind, backend=backend)
+    out = attention(q, k, v, Terms(0.3, DenseBias(bias)), blind, backend=backend)
     assert (out == 0).all()
     for gradient in torch.autograd.grad(out.sum() + out.pow(2).sum(), [q, k, v, bias]):
         assert (gradient == 0).all()
@@ -136,7 +136,7 @@ def test_grouped_keys_serve_several_query_heads():
 
 def test_weights_are_those_that_mix_the_values():
     q, k, v, bias, visible = inputs(6, 7, torch.float64)
-    plan = plan_for(q, k, PositionTerms(0.3, DenseBias(bias)), visible, "reference")
+    plan = plan_for(q, k, Terms(0.3, DenseBias(bias)), visible, "reference")
     assert_close(attention_weights(q, k, plan) @ v, attend(q, k, v, plan)[0])
 
 
@@ -162,7 +162,7 @@ def test_dropout_drops_weights_and_keeps_their_mean():
 def test_plain_causal_attention_needs_no_mask():
     mask = Mask(Contiguous(5), Contiguous(5), high=0)
     q = torch.zeros(1, 2, 5, 8)
-    plan = plan_for(q, q, PositionTerms(0.3), mask, "sdpa")
+    plan = plan_for(q, q, Terms(0.3), mask, "sdpa")
     assert plan.prepared == (None, True)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.attention import attention
-from wordorder.encodings import PositionTerms, build_encoding
+from wordorder.encodings import Terms, build_encoding
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, Mask, Packed
 
@@ -89,7 +89,7 @@ def test_memory_on_a_gpu_grows_with_the_length():
     peaks = []
     for N in (4096, 8192):
         encoding, leaves, _ = example(N, device="cuda", dtype=torch.bfloat16, channels=64)
-        order: PositionTerms = encoding.prepare(Contiguous(N), device=torch.device("cuda"))
+        order: Terms = encoding.prepare(Contiguous(N), device=torch.device("cuda"))
         attention(*leaves, order, backend="flex").sum().backward()
         torch.cuda.reset_peak_memory_stats()
         attention(

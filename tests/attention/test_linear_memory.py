@@ -11,7 +11,7 @@ from allocations import allocations
 from wordorder import Encoder
 from wordorder.attention import attention
 from wordorder.attention.backends import flex
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Contiguous, LowRankBias, Mask, Packed, ToeplitzBias
 
 LINEAR = ["recomputed-tiles", "triton"]
@@ -41,7 +41,7 @@ def tupe_r(N, backend, *, mask="all", dropout=0.0, lse=False):
         seen = mask_of(mask, N)
 
         def run():
-            terms = PositionTerms(D**-0.5, LowRankBias(*factors) + ToeplitzBias(table, N, may_hide=False))
+            terms = Terms(D**-0.5, LowRankBias(*factors) + ToeplitzBias(table, N, may_hide=False))
             found = attention(q, k, v, terms, seen, backend=backend, dropout=dropout, return_lse=lse)
             total = found[0].sum() + found[1].sum() if lse else found.sum()
             return torch.autograd.grad(total, [q, k, v, *factors, table])
@@ -87,7 +87,7 @@ def test_flex_hands_over_no_matrix_of_scores(mask, monkeypatch):
     def at(N):
         def prepare():
             q, k, v = (torch.randn(2, H, N, D) for _ in range(3))
-            terms = PositionTerms(D**-0.5, ToeplitzBias(torch.randn(H, 2 * N - 1), N, may_hide=False))
+            terms = Terms(D**-0.5, ToeplitzBias(torch.randn(H, 2 * N - 1), N, may_hide=False))
             seen = mask_of(mask, N)
             return torch.no_grad()(lambda: attention(q, k, v, terms, seen, backend="flex"))
 

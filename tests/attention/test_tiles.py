@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from wordorder.attention import Call, attention, plan_attention
 from wordorder.attention.backends.tiles.tile import Dropout, TileSlice
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.encodings.tupe import TUPERelative
 from wordorder.networks import Encoder, initialise
 from wordorder.ops import (
@@ -81,7 +81,7 @@ BIASES = {
 def run(made, bias, mask, backend, upstream, *, return_lse=False, dtype=None):
     """Output, log-sum-exp if asked for, and the gradient of everything that the bias and the call are made of."""
     leaves = [x.detach().to(dtype or x.dtype).requires_grad_() for x in made]
-    order = PositionTerms(0.3, BIASES[bias](*leaves))
+    order = Terms(0.3, BIASES[bias](*leaves))
     got = attention(*leaves[:3], order, mask, backend=backend, return_lse=return_lse)
     outputs = list(got) if return_lse else [got]
     if return_lse:
@@ -143,7 +143,7 @@ def test_a_relative_bias_in_tiles(backend, dtype, mask, share, kind, monkeypatch
 
     def outputs_and_gradients(backend, wide):
         leaves = [x.to(dtype).to(wide).requires_grad_() for x in (q, k, v, asked, rows)]
-        order = PositionTerms(0.3, kind(*leaves[3:], other, first=first))
+        order = Terms(0.3, kind(*leaves[3:], other, first=first))
         out, lse = attention(*leaves[:3], order, masks(T, S)[mask], backend=backend, return_lse=True)
         outputs = [out, lse.masked_fill(lse == -torch.inf, 0)]
         ups = [u.to(y.dtype) for u, y in zip(upstream, outputs, strict=True)]
@@ -228,7 +228,7 @@ def test_tupe_r_down_to_its_parameters(backend, dtype, padded, N):
         encoding.to(torch.promote_types(dtype, torch.float32))
         q, k, v = (x.to(dtype).requires_grad_() for x in made)
         bias = encoding(Contiguous(N), Contiguous(N))
-        out = attention(q, k, v, PositionTerms(0.18, bias), mask, backend=backend)
+        out = attention(q, k, v, Terms(0.18, bias), mask, backend=backend)
         wanted = [q, k, v, *bias.tensors, encoding.free_theta, encoding.relative.table.weight]
         return out, *torch.autograd.grad(out, wanted, upstream.to(dtype))
 
@@ -245,7 +245,7 @@ def test_dropout_is_the_same_in_the_forward_and_the_backward_pass():
     """Values that are the identity show the weights that were dropped; autograd over those gives the gradients."""
     made = tensors(300, 300, torch.float64)
     q, k, a, c, table = (made[i].requires_grad_() for i in (0, 1, 3, 4, 7))
-    order = PositionTerms(0.3, LowRankBias(a, c) + ToeplitzBias(table, 300))
+    order = Terms(0.3, LowRankBias(a, c) + ToeplitzBias(table, 300))
     eye = torch.eye(300, dtype=torch.float64).expand(3, HEADS, -1, -1).clone().requires_grad_()
     upstream = torch.randn(3, HEADS, 300, 300, dtype=torch.float64)
     slow_weights = attention(q, k, eye, order, backend="reference")
@@ -297,7 +297,7 @@ def saved_elements(backend, N):
     table = torch.randn(1, 2 * N - 1, requires_grad=True)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
-        attention(q, k, v, PositionTerms(0.5, LowRankBias(a, c) + ToeplitzBias(table, N)), backend=backend)
+        attention(q, k, v, Terms(0.5, LowRankBias(a, c) + ToeplitzBias(table, N)), backend=backend)
     return max(kept)
 
 
@@ -441,9 +441,9 @@ def wrong_sizes():
         RelativeBias(torch.randn(2, 2, 15, 3), torch.randn(1, 2, 34, 3), 20),
         RelativeKeyBias(torch.randn(1, 2, 20, 3), torch.randn(1, 2, 35, 3), 16),
     ):
-        yield q, k, PositionTerms(0.3, bias), None
-    yield q, q, PositionTerms(0.3), Mask(where, where, tokens_BS=torch.ones(4, 15, dtype=torch.bool))
-    yield q, q, PositionTerms(0.3), Mask(Contiguous(10), Contiguous(10), high=0)
+        yield q, k, Terms(0.3, bias), None
+    yield q, q, Terms(0.3), Mask(where, where, tokens_BS=torch.ones(4, 15, dtype=torch.bool))
+    yield q, q, Terms(0.3), Mask(Contiguous(10), Contiguous(10), high=0)
 
 
 @pytest.mark.parametrize("backend", TILES)
@@ -458,7 +458,7 @@ def test_sizes_that_do_not_fit_are_refused(backend, case):
 def test_a_local_window_written_as_a_bias(backend):
     table = torch.where(torch.arange(-699, 700).abs() < 50, 0.0, -torch.inf)[None].expand(2, -1)
     q = torch.randn(1, 2, 700, 8)
-    order = PositionTerms(0.3, ToeplitzBias(table, 700))
+    order = Terms(0.3, ToeplitzBias(table, 700))
     ours = attention(q, q, q, order, return_lse=True, backend=backend)
     for one, other in zip(ours, attention(q, q, q, order, return_lse=True, backend="reference"), strict=True):
         assert_close(one, other)
@@ -477,7 +477,7 @@ def test_inference_runs_on_torchs_fused_kernel():
     q, k, v, _, _, _, _, _, matrix, _ = tensors(64, 64, torch.float32)
     bias = matrix.expand(1, HEADS, 64, 64).contiguous()
     v = v[..., :1].expand(-1, -1, -1, CHANNELS).contiguous()
-    order = PositionTerms(0.3, DenseBias(bias.requires_grad_()))
+    order = Terms(0.3, DenseBias(bias.requires_grad_()))
     with torch.no_grad():
         plan = plan_attention(order, None, Call.of(q, k))
         assert plan.backend.name == "sdpa"

@@ -17,7 +17,7 @@ from wordorder.attention.backends.triton.operands import (
     token_bounds,
 )
 from wordorder.attention.choice import VARIABLE
-from wordorder.encodings import PositionTerms, build_encoding
+from wordorder.encodings import Terms, build_encoding
 from wordorder.errors import BadInput
 from wordorder.memory import LookAheadMemory, SegmentRecurrence
 from wordorder.networks import Decoder, Encoder, initialise
@@ -57,7 +57,7 @@ def compare(made, terms_of, mask, *, scale=0.3):
     found = []
     for backend, dtype in (("triton", None), ("reference", torch.float64)):
         leaves = [x.detach().to(dtype or x.dtype).requires_grad_() for x in made]
-        terms = PositionTerms(scale, terms_of(*leaves))
+        terms = Terms(scale, terms_of(*leaves))
         wanted = leaves[:3] + list(terms.bias.tensors if terms.bias else ())
         found.append(run(leaves, terms, mask, backend, upstream, wanted=wanted))
     for number, (ours, exact) in enumerate(zip(*found, strict=True)):
@@ -271,7 +271,7 @@ def test_dropout_drops_the_same_weights_in_both_passes():
     table, v, leaves = torch.randn(2, 2 * T - 1, requires_grad=True), torch.eye(T).expand(2, 2, T, T), []
     v = v.clone().requires_grad_()
     leaves = [q, k, v, a, c, table]
-    terms = PositionTerms(0.25, LowRankBias(a, c) + ToeplitzBias(table, T))
+    terms = Terms(0.25, LowRankBias(a, c) + ToeplitzBias(table, T))
     torch.manual_seed(3)
     output = attention(q, k, v, terms, dropout=p, backend="triton")  # of v = 1: the weights themselves
     kept = output.detach() > 0
@@ -399,9 +399,9 @@ def test_no_tensor_has_an_element_for_each_pair(mask, dtype, monkeypatch):
 def test_a_plan_for_several_layers_reads_bias_and_mask_once():
     bias = LowRankBias(torch.randn(1, 2, 9, 4), torch.randn(1, 2, 9, 4)) + ToeplitzBias(torch.randn(2, 17), 9)
     q, k, v = (torch.randn(2, 2, 9, 16) for _ in range(3))
-    plan = plan_attention(PositionTerms(0.25, bias), None, Call.of(q, k, layers=3), backend="triton")
+    plan = plan_attention(Terms(0.25, bias), None, Call.of(q, k, layers=3), backend="triton")
     assert plan.prepared.kernel_bias.a_BHTR.shape == (1, 2, 9, 16)
-    expected = attention(q, k, v, PositionTerms(0.25, bias), backend="reference")
+    expected = attention(q, k, v, Terms(0.25, bias), backend="reference")
     assert_close(attend(q, k, v, plan)[0], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -540,9 +540,9 @@ def test_where_the_self_test_fails_one_warning_is_given_and_others_compute(untes
     q = torch.randn(1, 1, 4, 16)
     call = Call.of(q, q, q)
     with pytest.warns(RuntimeWarning, match=f"(?s){words}.*{VARIABLE}=sdpa") as warned:
-        plans = [plan_attention(PositionTerms(0.25), None, call) for _ in range(2)]
+        plans = [plan_attention(Terms(0.25), None, call) for _ in range(2)]
     assert len(warned) == 1
     assert [plan.backend.name for plan in plans] == ["sdpa", "sdpa"]
-    assert plan_attention(PositionTerms(0.25), None, replace(call, return_lse=True)).backend.name == "recomputed-tiles"
+    assert plan_attention(Terms(0.25), None, replace(call, return_lse=True)).backend.name == "recomputed-tiles"
     assert_close(attention(q, q, q), attention(q, q, q, backend="reference"))
-    assert plan_attention(PositionTerms(0.25), None, call, backend="triton").backend.name == "triton"
+    assert plan_attention(Terms(0.25), None, call, backend="triton").backend.name == "triton"

@@ -8,7 +8,7 @@ from test_tiles import BIASES, HEADS, masks
 
 from wordorder import Decoder
 from wordorder.attention import attention
-from wordorder.encodings import PositionTerms, build_encoding
+from wordorder.encodings import Terms, build_encoding
 from wordorder.memory import LookAheadMemory
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, LowRankBias, ToeplitzBias
@@ -41,7 +41,7 @@ def compare(made, bias, mask, dtype):
     found = []
     for backend, wide in (("triton", None), ("reference", torch.float64)):
         leaves = [x.detach().to(wide or x.dtype).requires_grad_() for x in made]
-        terms = PositionTerms(made[0].shape[-1] ** -0.5, BIASES[bias](*leaves))
+        terms = Terms(made[0].shape[-1] ** -0.5, BIASES[bias](*leaves))
         wanted = leaves[:3] + list(terms.bias.tensors if terms.bias else ())
         out = attention(*leaves[:3], terms, mask, backend=backend)
         found.append([out, *torch.autograd.grad(out, wanted, upstream.to(out.dtype))])
@@ -67,7 +67,7 @@ def test_every_width_and_length(dtype, channels, T):
 
 def test_wide_heads_without_gradients():
     q, k, v = (torch.randn(2, 2, 300, 256, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    terms = PositionTerms(1 / 16, ToeplitzBias(torch.randn(2, 599, device="cuda"), 300))
+    terms = Terms(1 / 16, ToeplitzBias(torch.randn(2, 599, device="cuda"), 300))
     with torch.no_grad():
         ours, slow = (attention(q, k, v, terms, backend=backend) for backend in ("triton", "reference"))
     assert (ours - slow).abs().max() <= 2e-2 * slow.abs().max()
@@ -106,7 +106,7 @@ def test_deterministic_algorithms_repeat_the_gradient_of_a_table():
     table = torch.randn(4, 1999, device="cuda", requires_grad=True)
     torch.use_deterministic_algorithms(True)
     try:
-        terms = PositionTerms(0.125, ToeplitzBias(table, 1000))
+        terms = Terms(0.125, ToeplitzBias(table, 1000))
         found = [
             torch.autograd.grad(attention(q, k, v, terms, backend="triton").float().square().sum(), table)[0]
             for _ in range(3)
@@ -163,7 +163,7 @@ def test_memory_grows_with_the_length():
         leaves = [torch.randn(1, 2, N, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
         factors = [torch.randn(1, 2, N, 66, device="cuda", requires_grad=True) for _ in range(2)]
         table = torch.randn(2, 2 * N - 1, device="cuda", requires_grad=True)
-        terms = PositionTerms(0.125, LowRankBias(*factors) + ToeplitzBias(table, N))
+        terms = Terms(0.125, LowRankBias(*factors) + ToeplitzBias(table, N))
         attention(*leaves, terms, backend="triton").sum().backward()
         torch.cuda.reset_peak_memory_stats()
         attention(*leaves, terms, backend="triton").sum().backward()

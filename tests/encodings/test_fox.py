@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.attention import Call, attend, plan_attention
-from wordorder.encodings import CATALOG, Fox, PositionTerms
+from wordorder.encodings import CATALOG, Fox, Terms
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, DenseBias, LowRankBias, Mask
 
@@ -118,7 +118,7 @@ def test_long_texts_in_sixteen_bits_are_rounded_no_more_than_their_values(dtype,
     with torch.set_grad_enabled(learning):
         bias = fox.bias(fox(x, 0), torch.arange(tokens))
         visible = Mask(Contiguous(tokens), Contiguous(tokens), high=0)
-        plan = plan_attention(PositionTerms(scale=1.0, bias=bias), visible, Call.of(q, q, v))
+        plan = plan_attention(Terms(scale=1.0, bias=bias), visible, Call.of(q, q, v))
         output = attend(q, q, v, plan)[0].detach().double()
     with torch.no_grad():
         sums = fox(x, 0).double().cumsum(-1)

@@ -8,8 +8,8 @@ from wordorder.encodings import (
     CATALOG,
     Composition,
     Hybrid,
-    PositionTerms,
-    PositionTermsByLayer,
+    LayerTerms,
+    Terms,
     build_encoding,
     names_of,
     pattern_of,
@@ -100,7 +100,7 @@ def test_a_pattern_is_repeated_over_the_layers(name, by_layer):
 def test_layers_that_are_all_alike_are_no_hybrid(name):
     encoding = build(name)
     assert type(encoding) is Composition
-    assert isinstance(encoding.prepare(Contiguous(5)), PositionTerms)
+    assert isinstance(encoding.prepare(Contiguous(5)), Terms)
 
 
 def test_each_part_is_asked_once_and_serves_all_layers_that_name_it():
@@ -123,15 +123,15 @@ def test_each_part_is_asked_once_and_serves_all_layers_that_name_it():
     assert sorted(calls) == ["Rotary", "Shaw", "TUPE"]
     layers = [order.layer(index) for index in range(6)]
     assert layers[0].bias is layers[2].bias
-    assert layers[0].query_rotations == layers[3].query_rotations == layers[5].query_rotations != ()
-    assert layers[1] == PositionTerms(D**-0.5)
+    assert layers[0].query_moves == layers[3].query_moves == layers[5].query_moves != ()
+    assert layers[1] == Terms(D**-0.5)
     assert [bool(layer.content) for layer in layers] == [False] * 4 + [True] * 2
 
 
 def test_every_kind_has_its_own_content_scale():
     encoding = build("rope,tupe-a,rope+tupe-a,none")
     order = encoding.prepare(Contiguous(5))
-    assert isinstance(order, PositionTermsByLayer)
+    assert isinstance(order, LayerTerms)
     untied, tied = (2 * D) ** -0.5, D**-0.5
     assert [order.layer(index).scale for index in range(6)] == [tied, untied, untied, tied, tied, untied]
     assert encoding.scale == tied
@@ -152,7 +152,7 @@ def test_tables_by_layer_are_held_for_the_layers_that_use_them(name):
 
 
 def test_an_encoding_with_two_sides_is_turned_ahead_in_every_layer():
-    order = build("transformer-xl,rope").prepare(Contiguous(5)).all_keys_to_the_right()
+    order = build("transformer-xl,rope").prepare(Contiguous(5)).right_only()
     assert [term.all_right for layer in (0, 2, 4) for term in order.layer(layer).content] == [True] * 3
     assert order.layer(1).content == ()
 

@@ -65,7 +65,7 @@ def assert_sum_of_parts(pair, use):
     orders = [one.prepare(where, dtype=torch.float64).layer(1) for one in alone]
     turned_q, turned_k, added = q, k, torch.zeros(1, H, T, T, dtype=torch.float64)
     for one in orders:
-        turned_q, turned_k = one.rotate_queries(turned_q), one.rotate_keys(turned_k)
+        turned_q, turned_k = one.move_queries(turned_q), one.move_keys(turned_k)
         if one.bias is not None:
             added = added + one.bias.dense()
         for term in one.content:  # of queries and keys as they are, at the scale of the pair

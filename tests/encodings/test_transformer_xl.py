@@ -121,7 +121,7 @@ def test_positions_of_every_kind(sides, kind):
 def test_with_ahead_every_key_counts_as_one_to_the_right(sides):
     encoding, leaves = made(sides), tokens(5, 4)
     query, key = Contiguous(5), Contiguous(4, 2)
-    order = encoding_order(encoding, query, key).all_keys_to_the_right().layer(1)
+    order = encoding_order(encoding, query, key).right_only().layer(1)
     ours = attention(*leaves, order, return_lse=True)
     at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
     slow = attention_from_paper(encoding, 1, *leaves, *at, lambda b, i, j: True, all_right=True)
@@ -130,9 +130,9 @@ def test_with_ahead_every_key_counts_as_one_to_the_right(sides):
 
 def test_orders_without_such_a_term_look_ahead_as_they_are():
     order = build_encoding("t5", width=C, heads=H, layers=1, max_positions=9).prepare(Contiguous(4))
-    assert order.all_keys_to_the_right() is order
+    assert order.right_only() is order
     shaw = build_encoding("shaw", width=C, heads=H, layers=1, max_positions=9).prepare(Contiguous(4))
-    assert shaw.all_keys_to_the_right() == shaw
+    assert shaw.right_only() == shaw
 
 
 @pytest.mark.parametrize(("base", "clamp"), [(500.0, None), (10_000.0, 2), (500.0, 3)])
@@ -210,7 +210,7 @@ def test_rope_beside_it_leaves_the_term_alone():
     where, (q, k, v) = Contiguous(7), tokens(7, 7)
     order = both.prepare(where).layer(0)
     term = order.content[0].scores(q, k, order.scale, None)
-    turned = order.rotate_queries(q) @ order.rotate_keys(k).transpose(-1, -2) * order.scale
+    turned = order.move_queries(q) @ order.move_keys(k).transpose(-1, -2) * order.scale
     expected = (turned + term).softmax(-1) @ v
     for backend in BACKENDS:
         assert_close(attention(q, k, v, order, backend=backend), expected)

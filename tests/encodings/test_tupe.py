@@ -70,11 +70,9 @@ def test_theta1_is_inert_under_softmax(reset):
     q, k, v = (torch.randn(2, HEADS, 9, WIDTH // HEADS, dtype=torch.float64) for _ in range(3))
 
     def output():
-        from wordorder.encodings import PositionTerms
+        from wordorder.encodings import Terms
 
-        return attention(
-            q, k, v, PositionTerms(encoding.content_scale(WIDTH // HEADS), encoding(Contiguous(9), Contiguous(9)))
-        )
+        return attention(q, k, v, Terms(encoding.content_scale(WIDTH // HEADS), encoding(Contiguous(9), Contiguous(9))))
 
     before = output()
     gradient = torch.autograd.grad(before.pow(2).sum(), encoding.free_theta)[0]

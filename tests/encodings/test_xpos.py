@@ -82,7 +82,7 @@ def test_products_depend_on_distance_whatever_the_positions(kind, T):
         "offsets of keys": (Contiguous(T, 7), Contiguous(T, offsets)),
     }[kind]
     order = combine_terms(query, key)
-    products = order.rotate_queries(q) @ order.rotate_keys(k).transpose(-1, -2)
+    products = order.move_queries(q) @ order.move_keys(k).transpose(-1, -2)
     at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
     for b, i, j in ((0, 0, 0), (1, T - 1, T // 2), (1, T // 4, T - 1)):
         expected = score_from_paper(q[b, 1, i], k[b, 1, j], int(at[0][b, i]), int(at[1][b, j]))

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, Seq2Seq
 from wordorder.attention import Call, plan_attention
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache, TransformerKeywords, TransformerOptions, initialise
 from wordorder.networks.complex_valued import (
@@ -82,7 +82,7 @@ def test_attention_and_every_gradient_match_complex128(kind, groups, shared, sco
     keys = source.shape[1]
     bias, visible = torch.randn(1, 4, 5, keys, dtype=torch.float64), torch.rand(2, 1, 5, keys) < 0.7
     visible[..., 0] = True
-    order = PositionTerms(6**-0.5, DenseBias(bias, may_hide=False))
+    order = Terms(6**-0.5, DenseBias(bias, may_hide=False))
     call = Call(batch=2, heads=4, queries=5, keys=keys, head_dim=6, dtype=torch.float64, device=torch.device("cpu"))
     plan = plan_attention(order, visible, call, backend=ModulusScores() if scores == "modulus" else "reference")
     z, s = torch.complex(*split(x)), torch.complex(*split(source))
@@ -268,7 +268,7 @@ def test_rotation_turns_every_complex_channel():
     encoder = build(encoding="complex-order+rope")
     order = encoder.encoding.prepare(Contiguous(5), dtype=torch.float64)
     x = torch.randn(1, 4, 5, 6, dtype=torch.float64)
-    turned = torch.complex(*split(order.rotate_queries(x)))
+    turned = torch.complex(*split(order.move_queries(x)))
     angle = torch.arange(5)[:, None] * 1e4 ** (-torch.arange(3.0, dtype=torch.float64) / 3)
     assert_close(turned, torch.complex(*split(x)) * torch.exp(1j * angle), rtol=1e-12, atol=1e-12)
 
@@ -277,7 +277,7 @@ def test_a_query_that_sees_nothing_weighs_nothing():
     module = ComplexSelfAttention(12, heads=4, key_value_heads=4).double()
     x = torch.randn(1, 5, 24, dtype=torch.float64, requires_grad=True)
     order, mask = (
-        PositionTerms(6**-0.5),
+        Terms(6**-0.5),
         Mask(Contiguous(5), Contiguous(5), tokens_BS=torch.zeros(1, 5, dtype=torch.bool)),
     )
     q = x.view(1, 4, 5, 6)

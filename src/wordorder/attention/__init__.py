@@ -16,7 +16,7 @@ from wordorder.attention.backends.backend import Backend as Backend
 from wordorder.attention.call import Call as Call
 from wordorder.attention.choice import BACKENDS as BACKENDS
 from wordorder.attention.choice import choose_backend as choose_backend
-from wordorder.attention.plan import HybridPlan as HybridPlan
+from wordorder.attention.plan import LayerPlans as LayerPlans
 from wordorder.attention.plan import Plan as Plan
 from wordorder.attention.plan import plan_attention as plan_attention
 

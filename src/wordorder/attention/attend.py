@@ -11,17 +11,17 @@ from wordorder.encodings import (
     Composition,
     Encoding,
     Hybrid,
+    LayerTerms,
     OnEmbeddings,
     OnScoresByContent,
-    PositionTerms,
-    PositionTermsByLayer,
     ReplacesEmbedding,
+    Terms,
 )
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Mask, valid_tokens
 from wordorder.ops.execution import as_autocast_casts
 
-Order = PositionTerms | Composition | Encoding | Bias
+Order = Terms | Composition | Encoding | Bias
 
 
 class _Options(TypedDict, total=False):
@@ -121,7 +121,7 @@ def attend(
     if groups > 1 and (len(order.content) > 0 or not plan.backend.grouped):
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     shift, added = _content(q, k, plan)
-    q, k = order.rotate_queries(q if shift is None else q + shift), order.rotate_keys(k)
+    q, k = order.move_queries(q if shift is None else q + shift), order.move_keys(k)
     scale, prepared = order.scale, plan.prepared
     return plan.backend.attend(q, k, v, prepared, added, scale=scale, dropout=dropout, return_lse=return_lse)
 
@@ -130,7 +130,7 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     """Return the weights that `attention` gives to values, (B, H, T, S) in the dtype of q; slow, for inspection."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     shift, added = _content(q, k, plan)
-    q, k = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
+    q, k = plan.order.move_queries(q if shift is None else q + shift), plan.order.move_keys(k)
     if isinstance(plan.backend, Reference):
         reference, prepared = plan.backend, plan.prepared
     else:
@@ -175,14 +175,14 @@ def _check_head_dim(built_for: int | None, q: Tensor) -> None:
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
 
-def _as_terms(order: object, q: Tensor, k: Tensor) -> PositionTerms:
+def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
     """Return the terms of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1."""
-    if isinstance(order, PositionTerms):
+    if isinstance(order, Terms):
         return order
-    if isinstance(order, PositionTermsByLayer):
+    if isinstance(order, LayerTerms):
         raise BadInput("this order differs by layer: pass order.layer(index), with the layer's index from 0")
     if order is None or isinstance(order, Bias):
-        return PositionTerms(q.shape[-1] ** -0.5, order)
+        return Terms(q.shape[-1] ** -0.5, order)
     if isinstance(order, Encoding):
         _check_head_dim(getattr(order, "head_dim", None), q)
         heads = getattr(order, "heads", q.shape[1])
@@ -212,12 +212,12 @@ def _as_terms(order: object, q: Tensor, k: Tensor) -> PositionTerms:
             " encoding.prepare(query_positions, key_positions)"
         )
     prepared = order.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device)
-    assert isinstance(prepared, PositionTerms)
+    assert isinstance(prepared, Terms)
     return prepared
 
 
 def _as_mask(
-    terms: PositionTerms,
+    terms: Terms,
     mask: Mask | Tensor | None,
     q: Tensor,
     k: Tensor,

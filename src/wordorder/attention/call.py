@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import DenseBias, LowRankBias, Mask, Packed
 from wordorder.ops.execution import transformed
 
@@ -67,7 +67,7 @@ class Call:
         sizes = {"batch": batch, "heads": heads, "queries": queries, "keys": k.shape[2], "head_dim": width}
         return cls(**sizes, dtype=q.dtype, device=q.device, **wanted)
 
-    def with_terms(self, terms: PositionTerms, mask: Mask | Tensor | None) -> "Call":
+    def with_terms(self, terms: Terms, mask: Mask | Tensor | None) -> "Call":
         """Return the call with what the terms and the mask add, and with what is true of torch now."""
         bias = terms.bias
         if isinstance(mask, Tensor):

@@ -12,7 +12,7 @@ from torch import Tensor
 from wordorder.attention.backends.backend import Backend
 from wordorder.attention.call import Call
 from wordorder.attention.choice import VARIABLE, choose_backend
-from wordorder.encodings import PositionTerms, PositionTermsByLayer
+from wordorder.encodings import LayerTerms, Terms
 from wordorder.errors import BadInput
 from wordorder.ops import Mask, check_bias_fits, check_positions_fit
 
@@ -22,7 +22,7 @@ class Plan:
     """Position terms and mask in the form that one backend wants."""
 
     backend: Backend
-    order: PositionTerms
+    order: Terms
     call: Call
     """The calls that it was made for."""
     mask: Mask | Tensor | None
@@ -36,7 +36,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class HybridPlan:
+class LayerPlans:
     """Position terms and mask where they differ by layer, each kind of layer in the form of its best backend."""
 
     kinds: tuple[Plan, ...]
@@ -48,12 +48,12 @@ class HybridPlan:
 
 
 def plan_attention(
-    order: PositionTerms | PositionTermsByLayer,
+    order: Terms | LayerTerms,
     mask: Mask | Tensor | None,
     call: Call,
     *,
     backend: str | Backend | None = None,
-) -> Plan | HybridPlan:
+) -> Plan | LayerPlans:
     """Put order and mask in the form that the best backend wants, once for all layers that `attend` with it.
 
     Kinds of layers with the same bias share what is written out of it, and the mask.
@@ -68,7 +68,7 @@ def plan_attention(
         ValueError: a mask tensor is not boolean, the mask or the order is of other sizes, or the forced backend cannot
             do the call.
     """
-    if isinstance(order, PositionTerms):
+    if isinstance(order, Terms):
         return _plan(order, mask, call, backend)
     readers = [sum(_alike(kind, order.kinds[other]) for other in order.kind_of_layer) for kind in order.kinds]
     plans: list[Plan] = []
@@ -78,10 +78,10 @@ def plan_attention(
             plans.append(_plan(kind, mask, replace(call, layers=layers), backend))
         else:
             plans.append(replace(shared, order=kind))
-    return HybridPlan(tuple(plans), order.kind_of_layer)
+    return LayerPlans(tuple(plans), order.kind_of_layer)
 
 
-def _plan(order: PositionTerms, mask: Mask | Tensor | None, call: Call, backend: str | Backend | None) -> Plan:
+def _plan(order: Terms, mask: Mask | Tensor | None, call: Call, backend: str | Backend | None) -> Plan:
     if order.positions is not None:
         check_positions_fit("the order's query positions", order.positions[0], call.batch, call.queries)
         check_positions_fit("the order's key positions", order.positions[1], call.batch, call.keys)
@@ -128,7 +128,7 @@ def _self_test_fails(device: torch.device) -> bool:
     return True
 
 
-def _alike(order: PositionTerms, other: PositionTerms) -> bool:
+def _alike(order: Terms, other: Terms) -> bool:
     """Tell whether both have the same bias, and either both or neither have terms by content."""
     mine, others = (() if terms.bias is None else terms.bias.parts() for terms in (order, other))
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))

@@ -18,10 +18,10 @@ from wordorder.encodings.complex_order import ComplexOrderEmbedding as ComplexOr
 from wordorder.encodings.complex_vanilla import ComplexVanillaEmbedding as ComplexVanillaEmbedding
 from wordorder.encodings.composition import Composition as Composition
 from wordorder.encodings.composition import Hybrid as Hybrid
-from wordorder.encodings.composition import PositionTerms as PositionTerms
-from wordorder.encodings.composition import PositionTermsByLayer as PositionTermsByLayer
+from wordorder.encodings.composition import LayerTerms as LayerTerms
+from wordorder.encodings.composition import Terms as Terms
 from wordorder.encodings.composition import encoding_parameters as encoding_parameters
-from wordorder.encodings.places import ContentScores as ContentScores
+from wordorder.encodings.places import ContentTerm as ContentTerm
 from wordorder.encodings.places import Encoding as Encoding
 from wordorder.encodings.places import Move as Move
 from wordorder.encodings.places import OnDistance as OnDistance

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.places import (
     PLACES,
-    ContentScores,
+    ContentTerm,
     Encoding,
     Move,
     OnEmbeddings,
@@ -25,12 +25,12 @@ from wordorder.ops import Bias, Contiguous, Mask, Positions, PositionsLike, as_p
 from wordorder.ops.execution import no_autocast
 from wordorder.ops.positions import check_rows_agree
 
-Term = tuple[Move, Move] | Bias | ContentScores
+Term = tuple[Move, Move] | Bias | ContentTerm
 """The term of one encoding: moves of queries and keys, a content-independent bias, or a content term."""
 
 
 @dataclass(frozen=True)
-class PositionTerms:
+class Terms:
     """The terms of attention scores: ``scale * move(q_i) . move(k_j) + bias[i, j] + content`` for query i and key j.
 
     Positions alone decide them: they are computed once per forward and read by every layer.
@@ -40,10 +40,10 @@ class PositionTerms:
     """The factor on q.k, 1/sqrt(D) unless an encoding sets another (TUPE: 1/sqrt(2 D))."""
     bias: Bias | None = None
     """The content-independent bias, the sum over all encodings."""
-    query_rotations: tuple[Move, ...] = ()
+    query_moves: tuple[Move, ...] = ()
     """Rotations and shifts of the queries, in the order in which they are applied."""
-    key_rotations: tuple[Move, ...] = ()
-    content: tuple[ContentScores, ...] = ()
+    key_moves: tuple[Move, ...] = ()
+    content: tuple[ContentTerm, ...] = ()
     positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
     """Positions of the queries and of the keys; None = unknown, and not checked."""
     two_sided: bool = field(default=False, compare=False)
@@ -51,7 +51,7 @@ class PositionTerms:
     head_dim: int | None = field(default=None, compare=False)
     """Channels per head, D, that the encodings were built for; None = unknown, and not checked."""
 
-    def layer(self, index: int) -> "PositionTerms":
+    def layer(self, index: int) -> "Terms":
         """Return the terms of layer ``index`` (from 0); only terms that depend on content differ between layers.
 
         Raises:
@@ -63,26 +63,26 @@ class PositionTerms:
             return self
         return replace(self, content=tuple(term.layer(index) for term in self.content))
 
-    def all_keys_to_the_right(self) -> "PositionTerms":
+    def right_only(self) -> "Terms":
         """Return the terms with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
         if not self.content:
             return self
-        return replace(self, content=tuple(term.all_keys_to_the_right() for term in self.content))
+        return replace(self, content=tuple(term.right_only() for term in self.content))
 
     @property
     def moves(self) -> bool:
         """Tell whether queries or keys are rotated or shifted before their product."""
-        return bool(self.query_rotations or self.key_rotations)
+        return bool(self.query_moves or self.key_moves)
 
-    def rotate_queries(self, q_BHTD: Tensor) -> Tensor:
+    def move_queries(self, q_BHTD: Tensor) -> Tensor:
         """Rotate and shift queries by their positions."""
-        for move in self.query_rotations:
+        for move in self.query_moves:
             q_BHTD = move.apply(q_BHTD)
         return q_BHTD
 
-    def rotate_keys(self, k_BHSD: Tensor) -> Tensor:
+    def move_keys(self, k_BHSD: Tensor) -> Tensor:
         """Rotate and shift keys by their positions."""
-        for move in self.key_rotations:
+        for move in self.key_moves:
             k_BHSD = move.apply(k_BHSD)
         return k_BHSD
 
@@ -94,31 +94,31 @@ def combine_terms(
     positions: tuple[Positions, Positions] | None = None,
     two_sided: bool = False,
     head_dim: int | None = None,
-) -> PositionTerms:
+) -> Terms:
     """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added."""
     moves: list[tuple[Move, Move]] = []
-    content: list[ContentScores] = []
+    content: list[ContentTerm] = []
     bias: Bias | None = None
     for term in terms:
         if isinstance(term, Bias):
             bias = term if bias is None else bias + term
-        elif isinstance(term, ContentScores):
+        elif isinstance(term, ContentTerm):
             content.append(term)
         else:
             moves.append(term)
     queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
-    return PositionTerms(scale, bias, queries, keys, tuple(content), positions, two_sided, head_dim)
+    return Terms(scale, bias, queries, keys, tuple(content), positions, two_sided, head_dim)
 
 
 @dataclass(frozen=True)
-class PositionTermsByLayer:
+class LayerTerms:
     """Position terms that differ by layer."""
 
-    kinds: tuple[PositionTerms, ...]
+    kinds: tuple[Terms, ...]
     kind_of_layer: tuple[int, ...]
     """For each layer the index of its kind."""
 
-    def layer(self, index: int) -> PositionTerms:
+    def layer(self, index: int) -> Terms:
         """Return the terms of layer ``index`` (from 0).
 
         Raises:
@@ -128,9 +128,9 @@ class PositionTermsByLayer:
             raise BadInput(f"index must lie in 0 .. {len(self.kind_of_layer) - 1}, got {index}")
         return self.kinds[self.kind_of_layer[index]].layer(index)
 
-    def all_keys_to_the_right(self) -> "PositionTermsByLayer":
+    def right_only(self) -> "LayerTerms":
         """Return the terms with every key treated as one to the right."""
-        return replace(self, kinds=tuple(kind.all_keys_to_the_right() for kind in self.kinds))
+        return replace(self, kinds=tuple(kind.right_only() for kind in self.kinds))
 
 
 class Composition(nn.Module):
@@ -215,8 +215,8 @@ class Composition(nn.Module):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> PositionTerms | PositionTermsByLayer:
-        """Compute what depends on positions alone, once per forward: a `PositionTerms`; for a `Hybrid` one per layer.
+    ) -> Terms | LayerTerms:
+        """Compute what depends on positions alone, once per forward: a `Terms`; for a `Hybrid` one per layer.
 
         Args:
             positions: positions of the queries; a number of tokens T means 0 .. T - 1.
@@ -234,9 +234,7 @@ class Composition(nn.Module):
         check_rows_agree("positions", query, "key_positions", key)
         return self._together(self.terms(query, key, dtype=dtype, device=device), (query, key))
 
-    def _together(
-        self, terms: dict[str, Term], positions: tuple[Positions, Positions]
-    ) -> PositionTerms | PositionTermsByLayer:
+    def _together(self, terms: dict[str, Term], positions: tuple[Positions, Positions]) -> Terms | LayerTerms:
         return combine_terms(
             self.scale, terms.values(), positions=positions, two_sided=self.two_sided, head_dim=self.head_dim
         )
@@ -360,7 +358,7 @@ class Hybrid(Composition):
     al. 2023, https://arxiv.org/abs/2305.19466, for why a causal layer can do without an encoding.
 
     A part is one module for all layers that name it: what depends on positions alone is still computed once per
-    forward. Layers with the same parts are of one kind, which has its own `PositionTerms` and content scale (a layer
+    forward. Layers with the same parts are of one kind, which has its own `Terms` and content scale (a layer
     with TUPE scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the
     layers that name them, in the order of the layers.
 
@@ -398,9 +396,9 @@ class Hybrid(Composition):
         """Return the parts that act in layer ``layer`` (from 0) or before the first layer."""
         return tuple(self.parts[name] for name in self.kinds[self.kind_of_layer[layer]] if name in self.parts)
 
-    def _together(self, terms: dict[str, Term], positions: tuple[Positions, Positions]) -> PositionTermsByLayer:
+    def _together(self, terms: dict[str, Term], positions: tuple[Positions, Positions]) -> LayerTerms:
         for name, term in terms.items():
-            if isinstance(term, ContentScores):
+            if isinstance(term, ContentTerm):
                 terms[name] = TermOfSomeLayers(term, self.layers_with(name))
         orders = [
             combine_terms(
@@ -412,21 +410,21 @@ class Hybrid(Composition):
             )
             for scale, kind in zip(self.scales, self.kinds, strict=True)
         ]
-        return PositionTermsByLayer(tuple(orders), self.kind_of_layer)
+        return LayerTerms(tuple(orders), self.kind_of_layer)
 
 
 @dataclass(frozen=True)
-class TermOfSomeLayers(ContentScores):
+class TermOfSomeLayers(ContentTerm):
     """A content term that only some layers have; its parameters are numbered by these layers."""
 
-    term: ContentScores
+    term: ContentTerm
     layers: tuple[int, ...]
 
-    def layer(self, index: int) -> ContentScores:
+    def layer(self, index: int) -> ContentTerm:
         return self.term.layer(self.layers.index(index))
 
-    def all_keys_to_the_right(self) -> "TermOfSomeLayers":
-        return TermOfSomeLayers(self.term.all_keys_to_the_right(), self.layers)
+    def right_only(self) -> "TermOfSomeLayers":
+        return TermOfSomeLayers(self.term.right_only(), self.layers)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         """Return the scores of the first layer that has the term, (B, H, T, S)."""

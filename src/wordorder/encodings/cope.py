@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
+from wordorder.encodings.places import ContentTerm, OnScoresByContent, check_positive
 from wordorder.ops import Arbitrary, Mask, PositionsLike, as_positions
 from wordorder.ops.execution import no_autocast, transformed
 
@@ -80,7 +80,7 @@ class CoPE(OnScoresByContent):
 
 
 @dataclass(frozen=True)
-class CoPEScores(ContentScores):
+class CoPEScores(ContentTerm):
     """The term of CoPE in one forward pass and one layer."""
 
     encoding: CoPE

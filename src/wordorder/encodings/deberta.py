@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent, check_choice, check_positive
+from wordorder.encodings.places import ContentTerm, OnScoresByContent, check_choice, check_positive
 from wordorder.ops import (
     Bias,
     DenseBias,
@@ -144,7 +144,7 @@ class DeBERTa(OnScoresByContent):
 
 
 @dataclass(frozen=True)
-class DeBERTaScores(ContentScores):
+class DeBERTaScores(ContentTerm):
     """The terms of DeBERTa in one forward pass and one layer."""
 
     encoding: DeBERTa

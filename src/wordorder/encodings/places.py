@@ -1,7 +1,7 @@
 """The places where an encoding can act, one class per place.
 
 A network applies them in this order: embeddings, queries and keys, scores. Everything that depends on positions alone
-is computed once per forward (`PositionTerms`) and shared by all layers.
+is computed once per forward (`Terms`) and shared by all layers.
 """
 
 import math
@@ -250,11 +250,11 @@ class OnDistance(OnScores):
         return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1), may_hide=False)
 
 
-class ContentScores(ABC):
+class ContentTerm(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
 
     @abstractmethod
-    def layer(self, index: int) -> "ContentScores":
+    def layer(self, index: int) -> "ContentTerm":
         """Return the term of layer ``index`` (from 0)."""
 
     @abstractmethod
@@ -274,7 +274,7 @@ class ContentScores(ABC):
         del rotated
         return None, DenseBias(self.scores(q_BHTD, k_BHSD, scale, visible))
 
-    def all_keys_to_the_right(self) -> "ContentScores":
+    def right_only(self) -> "ContentTerm":
         """Return the term with every key treated as one to the right; terms without sides return themselves."""
         return self
 
@@ -285,13 +285,13 @@ class OnScoresByContent(Encoding, ABC):
     place = "scores, by content"
 
     @abstractmethod
-    def prepare(self, query_positions: Positions, key_positions: Positions, *, device: torch.device) -> ContentScores:
+    def prepare(self, query_positions: Positions, key_positions: Positions, *, device: torch.device) -> ContentTerm:
         """Compute what depends on positions alone, once per forward, and return the term.
 
         Parameters of this module are read here and handed on in the term; its sub-modules may be called later.
         """
 
-    def forward(self, *args: Any, **kwargs: Any) -> ContentScores:
+    def forward(self, *args: Any, **kwargs: Any) -> ContentTerm:
         """Call `prepare`: networks call the module, so that hooks, adapters and offloading act."""
         return self.prepare(*args, **kwargs)
 

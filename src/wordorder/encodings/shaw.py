@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
+from wordorder.encodings.places import ContentTerm, OnScoresByContent, check_positive
 from wordorder.ops import Contiguous, Mask, PositionsLike, as_positions, shift_between
 from wordorder.ops.positions import distances_BTS
 
@@ -57,7 +57,7 @@ class Shaw(OnScoresByContent):
 
 
 @dataclass(frozen=True)
-class ShawScores(ContentScores):
+class ShawScores(ContentTerm):
     """The term of Shaw et al. in one forward pass and one layer."""
 
     encoding: Shaw

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent, check_choice, check_positive, check_sines
+from wordorder.encodings.places import ContentTerm, OnScoresByContent, check_choice, check_positive, check_sines
 from wordorder.ops import (
     Bias,
     Contiguous,
@@ -51,7 +51,7 @@ class TransformerXL(OnScoresByContent):
     "two-vectors"    u_right, v_right and R(|t|)         ``attn_type`` 32
     ===============  ==================================  ==============================================
 
-    ``attn_type`` 33 is "disentangled" after `TransformerXLScores.all_keys_to_the_right`.
+    ``attn_type`` 33 is "disentangled" after `TransformerXLScores.right_only`.
 
     Differs from the reference code: all four vectors are drawn like every other matrix of the network, N(0, 0.02)
     unless told otherwise (its rule omits those of the right side, which stay uniform within sqrt(6 / (H + D)));
@@ -165,7 +165,7 @@ class Vectors(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TransformerXLScores(ContentScores):
+class TransformerXLScores(ContentTerm):
     """The term of Transformer-XL in one forward pass and one layer."""
 
     encoding: TransformerXL
@@ -183,7 +183,7 @@ class TransformerXLScores(ContentScores):
     def layer(self, index: int) -> "TransformerXLScores":
         return replace(self, index=index)
 
-    def all_keys_to_the_right(self) -> "TransformerXLScores":
+    def right_only(self) -> "TransformerXLScores":
         """Return the term with the vectors of the right side for all keys (``attn_type`` 33); no effect if signed."""
         return replace(self, all_right=True)
 

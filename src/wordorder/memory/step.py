@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Backend, Call, HybridPlan, Plan, plan_attention
+from wordorder.attention import Backend, Call, LayerPlans, Plan, plan_attention
 from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
@@ -283,9 +283,9 @@ def _check_state(state: MemoryState, batch: int, *, channels: int, heads: int) -
 class StepPlan:
     """Encoding and masks of one step, put together for all layers."""
 
-    tokens: Plan | HybridPlan
+    tokens: Plan | LayerPlans
     """The plan of the step's tokens over all keys."""
-    slots: Plan | HybridPlan | None = None
+    slots: Plan | LayerPlans | None = None
     """The plan of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step."""
 
 
@@ -308,7 +308,7 @@ def plan_step(
     mask = step.look_ahead_mask(full=memory.full)
     order = encoding.prepare(mask.query, mask.key, dtype=call.dtype, device=call.device)
     if memory.full:
-        order = order.all_keys_to_the_right()
+        order = order.right_only()
     call = replace(call, queries=mask.query.length, keys=mask.key.length)
     return StepPlan(tokens, plan_attention(order, mask, call, backend=backend))
 

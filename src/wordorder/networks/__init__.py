@@ -22,7 +22,7 @@ from wordorder.networks.options import FeedForward as FeedForward
 from wordorder.networks.options import TransformerKeywords as TransformerKeywords
 from wordorder.networks.options import TransformerOptions as TransformerOptions
 from wordorder.networks.positional import Positional as Positional
-from wordorder.networks.positional import PreparedPositions as PreparedPositions
+from wordorder.networks.positional import Prepared as Prepared
 from wordorder.networks.seq2seq import Seq2Seq as Seq2Seq
 from wordorder.networks.seq2seq import Seq2SeqOutput as Seq2SeqOutput
 from wordorder.networks.stack import Stack as Stack

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.attention import Plan, plan_attention
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache
@@ -234,7 +234,7 @@ class Decoder(Stack):
         tokens_BS = None if source_padding_mask is None else ~source_padding_mask
         mask = Mask(positions, key, tokens_BS=tokens_BS)
         call = self._call(like_BTC, positions.length, key.length, return_attentions=return_attentions)
-        order = PositionTerms(self.head_dim**-0.5)
+        order = Terms(self.head_dim**-0.5)
         plan = plan_attention(order, mask, call, backend=self._backend(backend))
         assert isinstance(plan, Plan)  # there is nothing that could differ by layer
         return Source(None if held else source, plan)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from wordorder.encodings import (
     CATALOG,
     Composition,
-    ContentScores,
+    ContentTerm,
     Encoding,
     Move,
     OnEmbeddings,
@@ -230,8 +230,8 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
             yield from _bias_faults(part, *pair, dtype)
     elif isinstance(part, OnScoresByContent):
         term = part.prepare(query, key, device=torch.device("cpu"))
-        if not isinstance(term, ContentScores):  # pyright: ignore[reportUnnecessaryIsInstance]
-            yield f"prepare must return ContentScores, got {type(term).__name__}"
+        if not isinstance(term, ContentTerm):  # pyright: ignore[reportUnnecessaryIsInstance]
+            yield f"prepare must return ContentTerm, got {type(term).__name__}"
             return
         q_BHTD = torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM, dtype=dtype)
         k_BHSD = torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=dtype)

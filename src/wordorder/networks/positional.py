@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from wordorder.attention import Call, HybridPlan, Plan, attend, plan_attention
+from wordorder.attention import Call, LayerPlans, Plan, attend, plan_attention
 from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
@@ -20,10 +20,10 @@ from wordorder.ops.tokens import check_tensor
 
 
 @dataclass(frozen=True)
-class PreparedPositions:
+class Prepared:
     """Attend in every layer with what `Positional.prepare` worked out for one forward pass."""
 
-    plan: Plan | HybridPlan
+    plan: Plan | LayerPlans
     call: Call
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class Positional(nn.Module):
         key_padding_mask: Tensor | None = None,
         positions: PositionsLike | None = None,
         key_positions: PositionsLike | None = None,
-    ) -> PreparedPositions:
+    ) -> Prepared:
         """Work out once per forward pass what positions and mask decide; every layer then calls `attend` on it.
 
         Checkpoint layers by ``torch.utils.checkpoint.checkpoint(layer, ..., use_reentrant=False)``: the other kind
@@ -247,7 +247,7 @@ class Positional(nn.Module):
             dropout=self.dropout if self.training else 0.0,
         )
         order = self.encoding.prepare(where, keys, dtype=call.dtype, device=x.device)
-        return PreparedPositions(plan_attention(order, mask, call), call)
+        return Prepared(plan_attention(order, mask, call), call)
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
         """Raise BadInput, which says what to call: positions act in more than one place."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Backend, Call, HybridPlan, Plan, plan_attention
+from wordorder.attention import Backend, Call, LayerPlans, Plan, plan_attention
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
@@ -139,7 +139,7 @@ class Stack(nn.Module):
         causal: bool = False,
         backend: str | None = None,
         return_attentions: bool = False,
-    ) -> Plan | HybridPlan:
+    ) -> Plan | LayerPlans:
         """Prepare the encoding and plan self-attention, once for all layers.
 
         Args:
@@ -158,7 +158,7 @@ class Stack(nn.Module):
     def run_layers(
         self,
         x_BTC: Tensor,
-        plan: Plan | HybridPlan,
+        plan: Plan | LayerPlans,
         source: Source | None = None,
         cache: Cache | None = None,
         *,

@@ -69,7 +69,7 @@ def test_the_untied_sum_meets_positions_in_its_scores():
     q, k = queries_and_keys(model, ids)
     order = model.encoding.prepare(Contiguous(N))
     q, k = (x.transpose(0, 1)[None] for x in (q, k))
-    expected = order.scale * order.rotate_queries(q) @ order.rotate_keys(k).transpose(-1, -2)
+    expected = order.scale * order.move_queries(q) @ order.move_keys(k).transpose(-1, -2)
     assert_close(real_scores(model, ids), expected[0], rtol=1e-5, atol=1e-5)
 
 

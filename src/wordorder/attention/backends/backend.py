@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from wordorder.attention.call import Call
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Bias, Mask
 
 
@@ -35,7 +35,7 @@ class Backend(ABC):
         """Return whether to take it, if it can do the call and no backend before it was taken."""
 
     @abstractmethod
-    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> Any:
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> Any:
         """Return bias and mask in its own form, once for all layers that share them."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from wordorder.attention.backends.backend import Backend
 from wordorder.attention.backends.triton import compiler_refusal, is_too_large
 from wordorder.attention.call import Call
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Bias, LowRankBias, Mask, Packed, ToeplitzBias
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Flex(Backend):
     def at_home(self, call: Call) -> bool:
         return call.device.type == "cuda" and is_too_large(call)
 
-    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> InBlocks:
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> InBlocks:
         blocks = block_mask(mask, call.batch, call.heads, call.queries, call.keys, call.device)
         return InBlocks(terms.bias, blocks)
 

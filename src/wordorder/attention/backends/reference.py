@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from wordorder.attention.backends.backend import Backend
 from wordorder.attention.call import Call
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Bias, Mask
 from wordorder.ops.execution import no_autocast
 
@@ -33,7 +33,7 @@ class Reference(Backend):
         del call
         return True
 
-    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> WrittenOut:
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> WrittenOut:
         return WrittenOut(terms.bias, mask.dense(call.device) if isinstance(mask, Mask) else mask)
 
     def attend(

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from wordorder.attention.backends.backend import Backend
 from wordorder.attention.call import Call
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Bias, Mask
 from wordorder.ops.execution import no_autocast
 
@@ -38,7 +38,7 @@ class Sdpa(Backend):
         # its kernel on a CPU has neither a derivative by the mask nor tangents
         return not (call.transformed and call.device.type == "cpu")
 
-    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> Additive:
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> Additive:
         is_plain = terms.bias is None and len(terms.content) == 0  # a tracer knows no "not" of a tuple
         if is_plain and isinstance(mask, Mask) and mask.is_plain_causal:
             return Additive(None, is_causal=True)

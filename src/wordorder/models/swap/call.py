@@ -14,8 +14,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from wordorder.attention import Call as AttentionCall
-from wordorder.attention import HybridPlan, Plan, attend, attention_weights, plan_attention
-from wordorder.encodings import Fox, PositionTerms, PositionTermsByLayer
+from wordorder.attention import LayerPlans, Plan, attend, attention_weights, plan_attention
+from wordorder.encodings import Fox, LayerTerms, Terms
 from wordorder.encodings.places import Move
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, DenseBias, Mask
@@ -70,7 +70,7 @@ class Call:
     """The columns of the keys of each layer."""
     past: int | Tensor
     """Column of the first query."""
-    terms: dict[Columns, PositionTerms | PositionTermsByLayer]
+    terms: dict[Columns, Terms | LayerTerms]
     rotations: dict[int, tuple[ModelRotation, ModelRotation]]
     """The model's own rotations of queries and keys, by layer, where the function applies them."""
     causal: bool
@@ -83,7 +83,7 @@ class Call:
     fox: Fox | None = None
     gates: dict[int, Tensor] = field(default_factory=dict)
     """By layer the logarithms of FoX's gates of all keys, (B, H or 2 H, S)."""
-    plans: list[tuple[tuple[Any, ...], Tensor | None, Plan | HybridPlan]] = field(default_factory=list)
+    plans: list[tuple[tuple[Any, ...], Tensor | None, Plan | LayerPlans]] = field(default_factory=list)
     """For layers with the same terms, columns, window and mask."""
 
     def add_gates(self, layer: int, number: int, x_BTC: Tensor) -> None:
@@ -170,7 +170,7 @@ class Call:
         self.plans.append((key, mask, plan))
         return plan.layer(layer)
 
-    def _terms_of(self, layer: int, q: Tensor, k: Tensor, position_bias: Tensor | None) -> PositionTerms:
+    def _terms_of(self, layer: int, q: Tensor, k: Tensor, position_bias: Tensor | None) -> Terms:
         """Return all terms of one layer."""
         order = self.terms[self.columns[layer]].layer(layer)
         if position_bias is not None and self.layers[layer].keeps:
@@ -184,8 +184,8 @@ class Call:
             of_queries, of_keys = self.rotations[layer]
             order = replace(
                 order,
-                query_rotations=(of_queries, *order.query_rotations),
-                key_rotations=(of_keys, *order.key_rotations),
+                query_moves=(of_queries, *order.query_moves),
+                key_moves=(of_keys, *order.key_moves),
             )
         return order
 
@@ -261,12 +261,12 @@ def register_attention() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def _with_bias(order: PositionTerms, bias: Bias) -> PositionTerms:
+def _with_bias(order: Terms, bias: Bias) -> Terms:
     return replace(order, bias=bias if order.bias is None else order.bias + bias)
 
 
 def _soft_capped(
-    order: PositionTerms,
+    order: Terms,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -277,7 +277,7 @@ def _soft_capped(
     """Compute attention with tanh around the scores by content, as in Gemma 2; bias and mask stand outside of it."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
-    scores = order.rotate_queries(q) @ order.rotate_keys(k).mT * order.scale
+    scores = order.move_queries(q) @ order.move_keys(k).mT * order.scale
     for term in order.content:
         scores = scores + term.scores(q, k, order.scale, mask)
     scores = softcap * torch.tanh(scores / softcap)

@@ -18,9 +18,9 @@ from wordorder.encodings import (
     Composition,
     Fox,
     Hybrid,
+    LayerTerms,
     OnEmbeddings,
-    PositionTerms,
-    PositionTermsByLayer,
+    Terms,
 )
 from wordorder.encodings.build import LayerKind
 from wordorder.errors import BadInput
@@ -110,7 +110,7 @@ class WordOrder(nn.Module):
         numbers = range(len(self.layers))
         columns = tuple((tokens, 0) if cache is None else tuple(cache.get_mask_sizes(tokens, n)) for n in numbers)
         dtype = next((p.dtype for p in self.host.attentions[0].parameters() if p.is_floating_point()), torch.float32)
-        terms: dict[Columns, PositionTerms | PositionTermsByLayer] = {}
+        terms: dict[Columns, Terms | LayerTerms] = {}
         rotations: dict[int, tuple[ModelRotation, ModelRotation]] = {}
         # Distances alone are the same between columns, whose offsets are known numbers: one row for all examples. The
         # model's mask keeps packed texts apart.

@@ -9,7 +9,7 @@ from wordorder.attention.backends.backend import Backend
 from wordorder.attention.backends.tiles.passes import attend
 from wordorder.attention.backends.tiles.tile import TileMask
 from wordorder.attention.call import Call
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Bias, DenseBias, Mask
 
 SMALL = 128 * 128
@@ -55,7 +55,7 @@ class Tiles(Backend):
             pays = call.return_lse or (call.matrix_bytes > LARGEST_MATRIX and call.structured)
         return pays and call.device.type == "cpu" and (not self.keep or _may_be_kept(call))
 
-    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> InTiles:
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> InTiles:
         tile_mask = TileMask(mask, batch=call.batch, queries=call.queries, keys=call.keys, device=call.device)
         bias = terms.bias
         if self.keep and call.layers > 1 and bias is not None:

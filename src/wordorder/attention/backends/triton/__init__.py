@@ -10,7 +10,7 @@ from torch import Tensor
 from wordorder.attention.backends.backend import Backend
 from wordorder.attention.backends.triton.operands import KernelBias, KernelMask, kernel_bias, kernel_mask
 from wordorder.attention.call import Call
-from wordorder.encodings import PositionTerms
+from wordorder.encodings import Terms
 from wordorder.ops import Bias, Mask
 
 LARGEST_MATRIX = 256 * 2**20
@@ -77,7 +77,7 @@ class Triton(Backend):
     def at_home(self, call: Call) -> bool:
         return call.device.type == "cuda" and (call.return_lse or is_too_large(call) or _is_faster(call))
 
-    def prepare(self, terms: PositionTerms, mask: Mask | Tensor | None, call: Call) -> OfKernels:
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> OfKernels:
         read_bias = kernel_bias(terms.bias, call.heads, call.dtype)
         return OfKernels(terms.bias, read_bias, kernel_mask(mask, call.batch, call.device))
 
