@@ -290,7 +290,7 @@ def layers_of(pattern: str) -> Panel:
     """Return a panel of the encodings of eight layers."""
 
     def draw(axes: Any, _: Any) -> None:
-        parts = pattern_of(pattern)
+        parts = [kind.names for kind in pattern_of(pattern)]
         names = list(dict.fromkeys(name for part in parts for name in part))
         grid = torch.tensor([[name in parts[layer % len(parts)] for layer in range(8)] for name in names])
         axes.imshow(grid.numpy(), cmap="Blues", vmin=0, vmax=1.4, aspect="auto")

@@ -107,7 +107,7 @@ def test_is_causal_goes_by_the_positions_that_an_order_was_prepared_for():
 
 def test_a_plain_number_of_tokens_stands_for_the_first_positions():
     encoding = built("tupe-r")
-    whole, counted = encoding.prepare(torch.arange(10)), encoding.prepare(10)
+    whole, counted = (encoding.prepare(positions).layer(0) for positions in (torch.arange(10), 10))
     assert_close(counted.bias.written_out(torch.float32), whole.bias.written_out(torch.float32))
     with pytest.raises(ValueError, match="at least one token, got 0"):
         encoding.prepare(0)
@@ -124,7 +124,7 @@ def test_a_plain_number_of_tokens_stands_for_the_first_positions():
         (lambda: built("deberta"), {}, ["weights for each layer", "layer(index)"]),
         (lambda: Shaw(D, layers=2), {}, ["weights for each layer"]),
         (lambda: built("rope,none"), {}, ["differs by layer", "wordorder.Positional"]),
-        (lambda: built("rope,none").prepare(T), {}, ["differs by layer", "layer(index)"]),
+        (lambda: built("rope,none").prepare(T), {}, ["differ by layer", "layer(index)"]),
         (lambda: torch.arange(T), {}, ["'Tensor'"]),
         (lambda: Rotary(2 * D), {}, ["heads of 16 channels", "q of 8"]),
         (lambda: built("t5"), {"is_causal": True}, ["is_causal", "both sides", "bidirectional=False"]),

@@ -354,9 +354,9 @@ def test_autocast_keeps_the_bias_and_its_gradient_in_float32(backend, bound):
     encoder = Encoder(50, width=32, layers=2, heads=2, max_positions=160, encoding="tupe-a", attention_dropout=0.0)
     initialise(encoder, seed=0, std=0.5)
     x = torch.zeros(4, 160, 32)
-    exact = encoder.encoding.prepare(Contiguous(160)).bias.dense()
+    exact = encoder.encoding.prepare(Contiguous(160)).layer(0).bias.dense()
     with torch.autocast("cpu", torch.bfloat16):
-        plan = encoder.plan(Contiguous(160), x, backend=backend)
+        plan = encoder.plan(Contiguous(160), x, backend=backend).layer(0)
     bias = plan.prepared.mask_BHTS if backend == "sdpa" else plan.prepared.bias.dense()
     assert_close(bias.float(), exact, rtol=1e-2 if backend == "sdpa" else 1e-6, atol=1e-6)
     upstream, found = torch.randn(4, 160, 32).bfloat16().float(), []
@@ -405,7 +405,7 @@ def test_nothing_to_compute_is_no_error(backend, T, S):
 def test_layers_that_are_compiled_alone_break_the_graph_and_go_on():
     encoder = Encoder(50, width=32, layers=2, heads=2, max_positions=200, dropout=0.0, attention_dropout=0.0)
     ids = torch.randint(50, (2, 200))
-    assert encoder.plan(Contiguous(200), encoder.embedding(ids)).backend.name == "kept-tiles"
+    assert encoder.plan(Contiguous(200), encoder.embedding(ids)).layer(0).backend.name == "kept-tiles"
     before = encoder(ids).hidden
     for layer in encoder.layers:
         layer.compile(backend="eager")

@@ -52,13 +52,13 @@ def test_what_replaces_the_embeddings_is_left_to_the_network(name):
 
 def test_terms_of_a_composition_add_up():
     both = build_encoding("t5+alibi", **SIZES)
-    order = both.prepare(Contiguous(7))
+    order = both.prepare(Contiguous(7)).layer(0)
     alone = [part(Contiguous(7), Contiguous(7)).dense() for part in both.parts.values()]
     assert_close(order.bias.dense(), alone[0] + alone[1])
     learned = build_encoding("learned+t5", **SIZES)
     x = torch.randn(2, 7, 24)
     assert_close(learned.embed(x, Contiguous(7)), x + learned.parts["learned"].table.weight[:7])
-    assert learned.prepare(Contiguous(7)).bias is not None
+    assert learned.prepare(Contiguous(7)).layer(0).bias is not None
 
 
 def test_options_are_flat_for_one_and_nested_for_several():

@@ -222,7 +222,7 @@ def test_scale_and_parameters_follow_the_terms():
     assert set(made().cost_parts()) == {"relative table", "W_kr", "W_qr"}
     sizes = {"width": C, "heads": H, "layers": 2, "max_positions": 9}
     assert build_encoding("deberta", **sizes).parts["deberta"].table.weight.shape == (18, C)
-    assert build_encoding("deberta+t5", **sizes).scale == pytest.approx(1 / math.sqrt(3 * D))
+    assert build_encoding("deberta+t5", **sizes).scales[0] == pytest.approx(1 / math.sqrt(3 * D))
     with pytest.raises(ValueError, match="content scales"):
         build_encoding("deberta+tupe-a", **sizes)
 

@@ -25,7 +25,7 @@ def refusal(pair, use):
         return f"two variants of {kinds[0].__module__.rpartition('.')[2]}"
     if all(issubclass(kind, ReplacesEmbedding) for kind in kinds):
         return "only one encoding can replace the token embeddings"
-    scales = [build_encoding(name, **SIZES, use=use).scale for name in pair]
+    scales = [build_encoding(name, **SIZES, use=use).scales[0] for name in pair]
     return "different content scales" if len({*scales, D**-0.5}) > 2 else None
 
 

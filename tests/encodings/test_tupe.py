@@ -121,10 +121,12 @@ def test_tie_cls_treats_the_first_token_like_any_other():
 
 
 def test_scale_of_the_content_is_one_over_root_two_d():
-    assert build_encoding("tupe-a", width=64, heads=4, layers=1, max_positions=8).scale == pytest.approx(
+    assert build_encoding("tupe-a", width=64, heads=4, layers=1, max_positions=8).scales[0] == pytest.approx(
         (2 * 16) ** -0.5
     )
-    assert build_encoding("rope+tupe-a", width=64, heads=4, layers=1, max_positions=8).scale == pytest.approx(32**-0.5)
+    assert build_encoding("rope+tupe-a", width=64, heads=4, layers=1, max_positions=8).scales[0] == pytest.approx(
+        32**-0.5
+    )
 
 
 def test_bert_base_adds_the_paper_s_parameters():

@@ -109,8 +109,8 @@ def test_a_shift_keeps_the_dtype_of_what_it_moves_and_refuses_other_heads():
 
 def test_the_content_scale_is_one_over_root_four_d():
     sizes = {"width": 64, "heads": 4, "layers": 1, "max_positions": 8}
-    assert build_encoding("untied-sum", **sizes).scale == pytest.approx((4 * 16) ** -0.5)
-    assert build_encoding("rope+untied-sum", **sizes).scale == pytest.approx((4 * 16) ** -0.5)
+    assert build_encoding("untied-sum", **sizes).scales[0] == pytest.approx((4 * 16) ** -0.5)
+    assert build_encoding("rope+untied-sum", **sizes).scales[0] == pytest.approx((4 * 16) ** -0.5)
     with pytest.raises(ValueError, match="different content scales"):
         build_encoding("untied-sum+tupe-a", **sizes)
 

@@ -48,7 +48,7 @@ def tokens(T, S, dtype=torch.float64):
 
 
 def combine_terms(query, key=None, dtype=torch.float64, **options):
-    return Composition({"xpos": XPos(D, **options)}, head_dim=D).prepare(query, key, dtype=dtype)
+    return Composition({"xpos": XPos(D, **options)}, head_dim=D).prepare(query, key, dtype=dtype).layer(0)
 
 
 @pytest.mark.parametrize("constants", [{}, {"base": 500.0, "scale_base": 16.0, "gamma": 1.5}, {"scale_base": 4.0}])

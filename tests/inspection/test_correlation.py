@@ -54,7 +54,7 @@ def test_every_content_free_term_has_a_map_and_the_last_is_what_attention_adds(e
     for found in maps.values():
         assert (found.values_HNN.shape, found.values_HNN.dtype) == ((4, N, N), torch.float32)
         assert found.skip_first == ("tupe" in encoding)
-    bias = model.encoding.prepare(Contiguous(N)).bias
+    bias = model.encoding.prepare(Contiguous(N)).layer(0).bias
     assert (bias is None) == (not names)
     if names:
         assert_close(maps[names[-1]].values_HNN, bias.dense()[0], rtol=0, atol=1e-5)

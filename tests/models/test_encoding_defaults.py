@@ -88,7 +88,7 @@ def encoding_bias(encoder):
 
     for parameter in encoder.encoding.parameters():
         torch.nn.init.normal_(parameter)
-    return encoder.encoding.prepare(Contiguous(8)).bias.dense()
+    return encoder.encoding.prepare(Contiguous(8)).layer(0).bias.dense()
 
 
 def test_options_of_parts_that_have_no_cls_are_left_alone():

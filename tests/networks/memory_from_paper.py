@@ -25,10 +25,11 @@ class Kept:
 class SlowDecoder:
     """Pre- or post-norm decoder of layer norms, gelu feed-forward networks, with none, rope or transformer-xl."""
 
-    def __init__(self, decoder, *, layers, heads, pre, encoding, sides="disentangled", clamp=None):
+    def __init__(self, decoder, *, layers, heads, pre, encoding, sides="disentangled", clamp=None, windows=None):
         self.p = dict(decoder.named_parameters())
         self.layers, self.heads, self.pre, self.encoding = layers, heads, pre, encoding
         self.sides, self.clamp = sides, clamp
+        self.windows = windows or [math.inf] * layers
         self.width = self.p["embedding.weight"].shape[1]
         self.dim = self.width // heads
 
@@ -79,6 +80,8 @@ class SlowDecoder:
 
     def attention(self, layer, q, i, keys, all_right=False):
         """Read-out (H, D) and normaliser (H,) over keys, a list of (place, k, v)."""
+        if not keys:
+            return torch.zeros_like(q), q.new_full((self.heads,), -math.inf)
         reads, sums = [], []
         for head in range(self.heads):
             s = torch.stack([self.score(layer, head, q[head], k[head], i, j, all_right) for j, k, _ in keys])
@@ -114,7 +117,11 @@ class SlowDecoder:
             rows = [(j, *self.projected(layer, x)) for j, x in zip([*kept.places, *places], [*old, *xs], strict=True)]
             new = []
             for x, (i, q, _, _) in zip(xs, rows[len(old) :], strict=True):
-                seen = [(j, k, v) for j, _, k, v in rows if j <= i and not (same_length and i - j >= length)]
+                seen = [
+                    (j, k, v)
+                    for j, _, k, v in rows
+                    if 0 <= i - j < self.windows[layer] and not (same_length and i - j >= length)
+                ]
                 new.append(self.rest(layer, x, self.attention(layer, q, i, seen)[0]))
             xs = new
         after.places = [*kept.places, *places][-length:]
@@ -134,7 +141,9 @@ class SlowDecoder:
             rows = [(j, *self.projected(layer, x)) for j, x in zip([*kept.places, *places], [*slots, *xs], strict=True)]
             new_xs, reads, sums = [], [], []
             for x, (i, q, _, _) in zip(xs, rows[len(slots) :], strict=True):
-                read, lse = self.attention(layer, q, i, [(j, k, v) for j, _, k, v in rows if j <= i])
+                read, lse = self.attention(
+                    layer, q, i, [(j, k, v) for j, _, k, v in rows if 0 <= i - j < self.windows[layer]]
+                )
                 new_xs.append(self.rest(layer, x, read))
                 reads.append(read)
                 sums.append(lse)
@@ -145,7 +154,7 @@ class SlowDecoder:
                     seen = [
                         (j, k, v)
                         for m, (j, _, k, v) in enumerate(rows)
-                        if j in window and (m > 0 or not slots) and (full or j > i)
+                        if j in window and (m > 0 or not slots) and (full or j > i) and abs(i - j) < self.windows[layer]
                     ]
                     new, new_lse = self.attention(layer, q, i, seen, all_right=full)
                     old, old_lse = kept.read_outs[layer][n], kept.normalisers[layer][n]

@@ -266,7 +266,7 @@ def test_read_outs():
 
 def test_rotation_turns_every_complex_channel():
     encoder = build(encoding="complex-order+rope")
-    order = encoder.encoding.prepare(Contiguous(5), dtype=torch.float64)
+    order = encoder.encoding.prepare(Contiguous(5), dtype=torch.float64).layer(0)
     x = torch.randn(1, 4, 5, 6, dtype=torch.float64)
     turned = torch.complex(*split(order.move_queries(x)))
     angle = torch.arange(5)[:, None] * 1e4 ** (-torch.arange(3.0, dtype=torch.float64) / 3)

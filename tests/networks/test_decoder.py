@@ -139,8 +139,7 @@ def test_state_dict_round_trip(name):
 def test_order_is_prepared_once_per_forward(checkpointing):
     network = decoder("tupe-r", layers=3).train()
     network.gradient_checkpointing = checkpointing
-    prepare = Composition.prepare
-    with patch.object(Composition, "prepare", autospec=True, side_effect=prepare) as calls:
+    with patch.object(Composition, "terms", autospec=True, side_effect=Composition.terms) as calls:
         network(torch.randint(40, (2, 7))).hidden.sum().backward()
     assert calls.call_count == 1
 

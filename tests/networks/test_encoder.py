@@ -150,7 +150,7 @@ def test_autocast_in_both_backends(name):
             hidden = encoder(ids, key_padding_mask=~valid, backend=backend).hidden
             plan = encoder.plan(Contiguous(11), exact, key_padding_mask=~valid, backend=backend)
         if backend is None:
-            assert plan.prepared.mask_BHTS.dtype in (torch.bool, torch.bfloat16)
+            assert plan.layer(0).prepared.mask_BHTS.dtype in (torch.bool, torch.bfloat16)
         assert_close(hidden[valid].float(), exact[valid], rtol=0, atol=0.1 * exact.abs().max().item())
         grads = torch.autograd.grad(hidden[valid].float().pow(2).sum(), list(encoder.parameters()), allow_unused=True)
         assert all(grad is None or (grad.dtype == torch.float32 and grad.isfinite().all()) for grad in grads)
@@ -195,8 +195,7 @@ def test_state_dict_round_trip(name):
 def test_order_is_prepared_once_per_forward(name, checkpointing):
     encoder = build(name, layers=3).train()
     encoder.gradient_checkpointing = checkpointing
-    prepare = Composition.prepare
-    with patch.object(Composition, "prepare", autospec=True, side_effect=prepare) as calls:
+    with patch.object(Composition, "terms", autospec=True, side_effect=Composition.terms) as calls:
         encoder(torch.randint(40, (2, 7))).hidden.sum().backward()
     assert calls.call_count == 1
 

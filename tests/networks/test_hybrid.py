@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 from wordorder import ComplexEncoder, Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.attention import attend
-from wordorder.encodings import Hybrid
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache
 from wordorder.networks.layer import Source
@@ -163,10 +162,10 @@ def test_kinds_with_the_same_bias_share_what_is_written_out():
     plan = network.plan(Contiguous(9), x)
     first, second, third, fourth = (plan.layer(index) for index in range(4))
     assert first.prepared.mask_BHTS is second.prepared.mask_BHTS is not None
-    assert first.order.moves
-    assert not second.order.moves
+    assert first.terms.moves
+    assert not second.terms.moves
     assert third.prepared.mask_BHTS is None
-    assert fourth.order.content
+    assert fourth.terms.content
     # a bias that one layer reads is not written out for it, one that several read is
     x = torch.randn(1, 160, 24, dtype=torch.float64)
     names = "none*3,tupe-a", "none*2,rope+tupe-a,tupe-a"
@@ -207,20 +206,25 @@ class SlowHybrid(SlowDecoder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["transformer-xl,rope,none", "rope,none,transformer-xl", "none,transformer-xl"])
+@pytest.mark.parametrize(
+    "encoding",
+    ["transformer-xl,rope,none", "rope,none,transformer-xl", "none,transformer-xl", "transformer-xl@3,rope@2,rope"],
+)
 @pytest.mark.parametrize(
     "memory", [SegmentRecurrence(5), LookAheadMemory(5), LookAheadMemory(5, full=True)], ids=["xl", "lamemo", "full"]
 )
 def test_a_memory_equals_the_equations_layer_by_layer(encoding, memory):
     names = encoding.split(",")
-    by_layer = [names[layer % len(names)] for layer in range(3)]
+    by_layer = [names[layer % len(names)].partition("@")[0] for layer in range(3)]
+    windows = [float(names[layer % len(names)].partition("@")[2] or "inf") for layer in range(3)]
     network = Decoder(
         11, width=8, layers=3, heads=2, encoding=encoding, dropout=0.0, attention_dropout=0.0, memory=memory
     ).double()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     ahead = isinstance(memory, LookAheadMemory)
-    slow = SlowHybrid(network, by_layer, heads=2, pre=True, sides="disentangled" if ahead else "signed")
+    sides = "disentangled" if ahead else "signed"
+    slow = SlowHybrid(network, by_layer, heads=2, pre=True, sides=sides, windows=windows)
     ids, state, kept, start = torch.randint(11, (2, 12)), None, [Kept(), Kept()], 0
     ours, theirs = [], []
     for count in (4, 3, 5):
@@ -257,7 +261,7 @@ def test_an_encoder_remembers_too():
     network, ids = encoder("rope,none,t5", memory=LookAheadMemory(5)), torch.randint(1, 40, (2, 12))
     first = network(ids[:, :6])
     second = network(ids[:, 6:], memory=first.memory)
-    assert isinstance(network.encoding, Hybrid)
+    assert len(network.encoding.kinds) == 3
     changed = network(ids[:, 6:], memory=network(ids[:, :6].flip(1)).memory)
     assert not torch.allclose(second.hidden, changed.hidden)
 
@@ -269,7 +273,7 @@ def test_complex_layers_take_turns_too():
     original = attend
 
     def noted(q, k, v, plan, **rest):
-        calls.append(plan.order.moves)
+        calls.append(plan.terms.moves)
         return original(q, k, v, plan, **rest)
 
     with patch("wordorder.networks.multi_head.attend", noted):

@@ -111,10 +111,10 @@ def test_attention_refuses_an_order_or_a_mask_of_other_sizes(name):
     read = network(name)
     q = torch.randn(2, 2, 6, 4)
     for make, words in WRONG_SHAPE.values():
-        with pytest.raises(BadInput, match=f"the order's query positions must be .* {words}"):
+        with pytest.raises(BadInput, match=f"the terms' query positions must be .* {words}"):
             attention(q, q, q, read.encoding.prepare(make()).layer(0))
     longer = read.encoding.prepare(Contiguous(6), Contiguous(7)).layer(0)
-    with pytest.raises(BadInput, match=r"the order's key positions must be .* got \(1, 7\)"):
+    with pytest.raises(BadInput, match=r"the terms' key positions must be .* got \(1, 7\)"):
         attention(q, q, q, longer)
     order = read.encoding.prepare(Contiguous(6)).layer(0)
     for mask, words in WRONG_MASKS.values():

@@ -76,6 +76,10 @@ def test_a_band_goes_by_position(kind):
     assert near.dense()[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     both = Mask(where, where, low=-1, high=2)
     assert both.dense()[0, 0].int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1]]
+    assert Mask(where, where, high=0).windowed(2) == near
+    assert both.windowed(2) == Mask(where, where, low=-1, high=1)
+    assert both.windowed(9) == both
+    assert ahead.windowed(3) == Mask(where, where, low=1, high=2)
     assert not ahead.hides_nothing
     assert not ahead.is_plain_causal
     assert not near.is_plain_causal

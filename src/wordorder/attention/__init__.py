@@ -19,6 +19,7 @@ from wordorder.attention.choice import choose_backend as choose_backend
 from wordorder.attention.plan import LayerPlans as LayerPlans
 from wordorder.attention.plan import Plan as Plan
 from wordorder.attention.plan import plan_attention as plan_attention
+from wordorder.attention.plan import plan_layers as plan_layers
 
 
 class _CallableModule(ModuleType):

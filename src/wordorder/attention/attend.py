@@ -10,7 +10,6 @@ from wordorder.attention.plan import Plan, plan_attention
 from wordorder.encodings import (
     Composition,
     Encoding,
-    Hybrid,
     LayerTerms,
     OnEmbeddings,
     OnScoresByContent,
@@ -21,7 +20,7 @@ from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Mask, valid_tokens
 from wordorder.ops.execution import as_autocast_casts
 
-Order = Terms | Composition | Encoding | Bias
+Order = Terms | LayerTerms | Composition | Encoding | Bias
 
 
 class _Options(TypedDict, total=False):
@@ -117,26 +116,25 @@ def attend(
 
     Nothing is checked: `attention` does that, and `plan_attention`.
     """
-    order, groups = plan.order, q.shape[1] // k.shape[1]
-    if groups > 1 and (len(order.content) > 0 or not plan.backend.grouped):
+    terms, groups = plan.terms, q.shape[1] // k.shape[1]
+    if groups > 1 and (len(terms.content) > 0 or not plan.backend.grouped):
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     shift, added = _content(q, k, plan)
-    q, k = order.move_queries(q if shift is None else q + shift), order.move_keys(k)
-    scale, prepared = order.scale, plan.prepared
-    return plan.backend.attend(q, k, v, prepared, added, scale=scale, dropout=dropout, return_lse=return_lse)
+    q, k = terms.move_queries(q if shift is None else q + shift), terms.move_keys(k)
+    return plan.backend.attend(q, k, v, plan.prepared, added, scale=terms.scale, dropout=dropout, return_lse=return_lse)
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     """Return the weights that `attention` gives to values, (B, H, T, S) in the dtype of q; slow, for inspection."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     shift, added = _content(q, k, plan)
-    q, k = plan.order.move_queries(q if shift is None else q + shift), plan.order.move_keys(k)
+    q, k = plan.terms.move_queries(q if shift is None else q + shift), plan.terms.move_keys(k)
     if isinstance(plan.backend, Reference):
         reference, prepared = plan.backend, plan.prepared
     else:
         reference = Reference()
-        prepared = reference.prepare(plan.order, plan.mask, plan.call)
-    return weights(reference.scores(q, k, prepared, added, plan.order.scale)).type_as(q)
+        prepared = reference.prepare(plan.terms, plan.mask, plan.call)
+    return weights(reference.scores(q, k, prepared, added, plan.terms.scale)).type_as(q)
 
 
 def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | None]:
@@ -147,9 +145,9 @@ def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | No
     """
     shift: Tensor | None = None
     total: Bias | None = None
-    order = plan.order
-    for term in order.content:
-        vector, bias = term.as_bias(q, k, order.scale, plan.mask, rotated=order.moves or not plan.backend.linear)
+    terms = plan.terms
+    for term in terms.content:
+        vector, bias = term.as_bias(q, k, terms.scale, plan.mask, rotated=terms.moves or not plan.backend.linear)
         if vector is not None:
             shift = vector if shift is None else shift + vector
         total = bias if total is None else total + bias
@@ -180,7 +178,10 @@ def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
     if isinstance(order, Terms):
         return order
     if isinstance(order, LayerTerms):
-        raise BadInput("this order differs by layer: pass order.layer(index), with the layer's index from 0")
+        first, *others = order.kinds
+        if others or len(first.content) > 0:
+            raise BadInput("these terms differ by layer: pass terms.layer(index), with the layer's index from 0")
+        return first
     if order is None or isinstance(order, Bias):
         return Terms(q.shape[-1] ** -0.5, order)
     if isinstance(order, Encoding):
@@ -194,7 +195,7 @@ def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
             "order must be what an encoding's prepare(...) returned, an encoding or a bias, got"
             f" {order if isinstance(order, str) else type(order).__name__!r}; for an encoding by name {_POSITIONAL}"
         )
-    if isinstance(order, Hybrid):
+    if len(order.kinds) > 1:
         raise BadInput(
             f"this encoding differs by layer, and attention does not know which layer calls it: {_POSITIONAL}"
         )
@@ -211,9 +212,7 @@ def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
             f"an encoding alone does not say where {q.shape[2]} queries stand among {k.shape[2]} keys: pass"
             " encoding.prepare(query_positions, key_positions)"
         )
-    prepared = order.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device)
-    assert isinstance(prepared, Terms)
-    return prepared
+    return order.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device).kinds[0]
 
 
 def _as_mask(

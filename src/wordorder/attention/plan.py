@@ -1,4 +1,4 @@
-"""Plan attention: put order and mask, once per forward pass, in the form that every layer's call reads."""
+"""Plan attention: put terms and mask, once per forward pass, in the form that every layer's call reads."""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -19,83 +19,106 @@ from wordorder.ops import Mask, check_bias_fits, check_positions_fit
 
 @dataclass(frozen=True)
 class Plan:
-    """Position terms and mask in the form that one backend wants."""
+    """Position terms and mask of one kind of layer, in the form that one backend wants."""
 
     backend: Backend
-    order: Terms
+    terms: Terms
     call: Call
     """The calls that it was made for."""
     mask: Mask | Tensor | None
-    """The mask; None where nothing is hidden."""
+    """The mask, with the window of these layers; None where nothing is hidden."""
     prepared: Any
     """What the backend made of bias and mask."""
-
-    def layer(self, index: int) -> "Plan":
-        """Return the plan as layer ``index`` (from 0) sees it."""
-        return replace(self, order=self.order.layer(index)) if self.order.content else self
 
 
 @dataclass(frozen=True)
 class LayerPlans:
-    """Position terms and mask where they differ by layer, each kind of layer in the form of its best backend."""
+    """The plans of all layers of a network: one `Plan` for each kind of layer, in the form of its best backend."""
 
+    terms: LayerTerms
     kinds: tuple[Plan, ...]
-    kind_of_layer: tuple[int, ...]
 
     def layer(self, index: int) -> Plan:
-        """Return the plan as layer ``index`` (from 0) sees it."""
-        return self.kinds[self.kind_of_layer[index]].layer(index)
+        """Return the plan of layer ``index`` (from 0)."""
+        kind_of_layer = self.terms.kind_of_layer
+        plan = self.kinds[kind_of_layer[index] if kind_of_layer else 0]
+        return replace(plan, terms=self.terms.layer(index)) if len(plan.terms.content) > 0 else plan
+
+
+def plan_layers(
+    terms: LayerTerms, mask: Mask | Tensor | None, call: Call, *, backend: str | Backend | None = None
+) -> LayerPlans:
+    """Plan the attention of all layers of a network, once per forward pass.
+
+    Kinds of layers with the same bias and window share what is written out of it, and of the mask.
+
+    Args:
+        terms: what the encodings prepared.
+        mask: who sees whom, as in `plan_attention`.
+        call: sizes, dtype and device, how many layers there are, and what is wanted.
+        backend: forced; None chooses (`choose_backend`).
+
+    Raises:
+        ValueError: as in `plan_attention`.
+    """
+    kinds = terms.kinds
+    alike = [[_alike(kind, other) for other in kinds] for kind in kinds]
+    plans: list[Plan] = []
+    for kind, same in zip(kinds, alike, strict=True):
+        first = same.index(True)
+        if first < len(plans):
+            plans.append(replace(plans[first], terms=kind))
+            continue
+        readers = sum(same[other] for other in terms.kind_of_layer) or call.layers
+        plans.append(plan_attention(kind, mask, replace(call, layers=readers), backend=backend))
+    return LayerPlans(terms, tuple(plans))
 
 
 def plan_attention(
-    order: Terms | LayerTerms,
-    mask: Mask | Tensor | None,
-    call: Call,
-    *,
-    backend: str | Backend | None = None,
-) -> Plan | LayerPlans:
-    """Put order and mask in the form that the best backend wants, once for all layers that `attend` with it.
-
-    Kinds of layers with the same bias share what is written out of it, and the mask.
+    terms: Terms, mask: Mask | Tensor | None, call: Call, *, backend: str | Backend | None = None
+) -> Plan:
+    """Put terms and mask in the form that the best backend wants, once for all layers that `attend` with it.
 
     Args:
-        order: what the encodings prepared.
+        terms: of one kind of layer; where they have a window, it narrows the mask.
         mask: who sees whom; a bool tensor that broadcasts to (B, H, T, S), True = visible, or None for all.
         call: sizes, dtype and device, how many layers share the plan, and what is wanted.
         backend: forced; None chooses (`choose_backend`).
 
     Raises:
-        ValueError: a mask tensor is not boolean, the mask or the order is of other sizes, or the forced backend cannot
-            do the call.
+        ValueError: a mask tensor is not boolean, the mask or the terms are of other sizes, or the forced backend cannot
+            do the call; the terms have a window, and neither they nor the mask know the positions.
     """
-    if isinstance(order, Terms):
-        return _plan(order, mask, call, backend)
-    readers = [sum(_alike(kind, order.kinds[other]) for other in order.kind_of_layer) for kind in order.kinds]
-    plans: list[Plan] = []
-    for kind, layers in zip(order.kinds, readers, strict=True):
-        shared = next((plan for plan, other in zip(plans, order.kinds, strict=False) if _alike(kind, other)), None)
-        if shared is None:
-            plans.append(_plan(kind, mask, replace(call, layers=layers), backend))
-        else:
-            plans.append(replace(shared, order=kind))
-    return LayerPlans(tuple(plans), order.kind_of_layer)
-
-
-def _plan(order: Terms, mask: Mask | Tensor | None, call: Call, backend: str | Backend | None) -> Plan:
-    if order.positions is not None:
-        check_positions_fit("the order's query positions", order.positions[0], call.batch, call.queries)
-        check_positions_fit("the order's key positions", order.positions[1], call.batch, call.keys)
-    if order.bias is not None:
-        check_bias_fits(order.bias, batch=call.batch, heads=call.heads, queries=call.queries, keys=call.keys)
+    if terms.positions is not None:
+        check_positions_fit("the terms' query positions", terms.positions[0], call.batch, call.queries)
+        check_positions_fit("the terms' key positions", terms.positions[1], call.batch, call.keys)
+    if terms.bias is not None:
+        check_bias_fits(terms.bias, batch=call.batch, heads=call.heads, queries=call.queries, keys=call.keys)
     if mask is not None:
         mask = _checked_mask(mask, call)
-    call = call.with_terms(order, mask)
+    if terms.window is not None:
+        mask = _windowed(mask, terms.window, terms, call)
+    call = call.with_terms(terms, mask)
     chosen = choose_backend(call, backend)
     if chosen.compiles and backend is None and not call.traced and _kernels_fail(call.device):
         chosen = choose_backend(replace(call, kernels_fail=True))
     if isinstance(mask, Mask) and mask.hides_nothing:
         mask = None
-    return Plan(chosen, order, call, mask, chosen.prepare(order, mask, call))
+    return Plan(chosen, terms, call, mask, chosen.prepare(terms, mask, call))
+
+
+def _windowed(mask: Mask | Tensor | None, window: int, terms: Terms, call: Call) -> Mask | Tensor:
+    """Return the mask with keys beyond the window hidden as well."""
+    if isinstance(mask, Mask):
+        return mask.windowed(window)
+    if terms.positions is None:
+        raise BadInput(f"a window of {window} tokens needs positions: pass a Mask, which knows them, as mask")
+    near = Mask(*terms.positions).windowed(window)
+    if mask is None:
+        return near
+    near_B1TS = near.dense(call.device)
+    assert near_B1TS is not None
+    return mask & near_B1TS
 
 
 def _kernels_fail(device: torch.device) -> bool:
@@ -128,11 +151,11 @@ def _self_test_fails(device: torch.device) -> bool:
     return True
 
 
-def _alike(order: Terms, other: Terms) -> bool:
-    """Tell whether both have the same bias, and either both or neither have terms by content."""
-    mine, others = (() if terms.bias is None else terms.bias.parts() for terms in (order, other))
+def _alike(terms: Terms, other: Terms) -> bool:
+    """Tell whether both have the same bias and window, and either both or neither have terms by content."""
+    mine, others = (() if kind.bias is None else kind.bias.parts() for kind in (terms, other))
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
-    return same and bool(order.content) == bool(other.content)
+    return same and terms.window == other.window and bool(terms.content) == bool(other.content)
 
 
 def _checked_mask(mask: object, call: Call) -> Mask | Tensor:
@@ -155,7 +178,7 @@ def _checked_mask(mask: object, call: Call) -> Mask | Tensor:
             "pass Mask(positions, positions, high=0)"
         )
     if mask.dtype != torch.bool:
-        raise BadInput(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the order")
+        raise BadInput(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the terms")
     wanted = (call.batch, call.heads, call.queries, call.keys)
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     if len(shape) > 4 or any(size not in (1, fits) for size, fits in zip(shape, wanted, strict=True)):

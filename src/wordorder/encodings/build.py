@@ -1,14 +1,12 @@
-"""Names of encodings, joined by "+", "," and "*"; their options; and the modules of a network, built from both."""
+"""Encodings of a network, built from a pattern of names and from options."""
 
-import difflib
 import inspect
-import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast, get_type_hints
 
 from wordorder.encodings.catalog import CATALOG
-from wordorder.encodings.composition import Composition, Hybrid
+from wordorder.encodings.composition import Composition
+from wordorder.encodings.pattern import LayerKind, names_of, pattern_of
 from wordorder.encodings.places import (
     GIVEN_BY_NETWORK,
     Encoding,
@@ -20,24 +18,8 @@ from wordorder.encodings.places import (
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 
-_MOST_IN_A_ROW = 999
-"""The largest number after "*", so that a typing error does not fill the memory with names."""
-
-_LONGEST_WINDOW = 10**9 - 1
-"""The largest number after "@", in tokens."""
-
 Use = Literal["encoder", "decoder", "cross-attention"]
 WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
-
-
-@dataclass(frozen=True)
-class LayerKind:
-    """The encodings and the window that a pattern gives to one layer."""
-
-    names: tuple[str, ...]
-    """Names of the encodings that act together."""
-    window: int | None = None
-    """Tokens that a query sees on a visible side, itself included; None = all."""
 
 
 def build_encoding(
@@ -60,7 +42,8 @@ def build_encoding(
 
     Args:
         name: a name of the catalogue, in any letter case; several joined by "+" act together; such names separated by
-            "," take turns over the layers, the pattern being repeated ("rope,rope,rope,none", or "rope*3,none").
+            "," take turns over the layers, the pattern being repeated ("rope,rope,rope,none", or "rope*3,none"), with
+            a window after "@" ("rope@512*3,none"); see `pattern_of`.
         width: model channels, C.
         heads: attention heads, H.
         layers: layers of the network; at least as many as the pattern.
@@ -80,7 +63,8 @@ def build_encoding(
     Raises:
         BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
             ``cls="position-0"`` with a memory, a pattern longer than the network, or one of which some layers name
-            an encoding that acts on embeddings and others do not; or width is no multiple of heads.
+            an encoding that acts on embeddings and others do not; a window of 1 with look-ahead memory; or width is no
+            multiple of heads.
         ValueError: an option or a size is out of range, or use or with_memory is none of those.
     """
     check_choice("use", use, Use)
@@ -96,6 +80,9 @@ def build_encoding(
             " pattern, or add layers"
         )
     by_layer = [pattern[layer % len(pattern)] for layer in range(layers)]
+    names_by_layer = [kind.names for kind in by_layer]
+    if with_memory == "look-ahead" and any(kind.window == 1 for kind in by_layer):
+        raise BadInput(f"encoding {name!r}: a window of 1 token lets memory slots see nothing; make it longer")
     chosen = split_options(name, options)
     for part, own in chosen.items():
         if not (layer_inputs and CATALOG[part].reads_layer_input):
@@ -110,18 +97,20 @@ def build_encoding(
         "bidirectional": use != "decoder" or with_memory == "look-ahead",
         "as_real": "pair" if complex_valued else "concat",
     }
-    keys, parts = _keys(name, by_layer), dict[str, Encoding]()
+    keys, parts = _keys(name, names_by_layer), dict[str, Encoding]()
     for part, own in chosen.items():
         takes = inspect.signature(CATALOG[part]).parameters
-        told = {**sizes, "layers": sum(part in names for names in by_layer)}
+        told = {**sizes, "layers": sum(part in names for names in names_by_layer)}
         if not (CATALOG[part].reads_layer_input or issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding)):
             told["width"] = heads * head_dim  # that of queries, which some models have wider or narrower than x
         arguments = {key: value for key, value in told.items() if key in takes}
         parts[keys[part]] = CATALOG[part](**{**arguments, **own})
-    if len({frozenset(names) for names in by_layer}) == 1:
-        return Composition(parts, head_dim=head_dim)
-    _check_embeddings(name, by_layer)
-    return Hybrid(parts, [[keys[part] for part in names] for names in by_layer], head_dim=head_dim)
+    _check_embeddings(name, names_by_layer)
+    return Composition(
+        parts,
+        [LayerKind(tuple(keys[part] for part in kind.names), kind.window) for kind in by_layer],
+        head_dim=head_dim,
+    )
 
 
 def _check_part(
@@ -175,96 +164,6 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
             if part not in keys:
                 keys[part] = part if file in keys.values() or file in everywhere else file
     return keys
-
-
-def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the catalogue names of each layer of a pattern: (("a",), ("b", "c")) for "a,b+c".
-
-    "a*3,b" is short for "a,a,a,b".
-
-    Raises:
-        BadInput: what `layer_kinds` raises; or a layer has a window, which networks of this package do not have.
-    """
-    kinds = layer_kinds(name)
-    if any(kind.window for kind in kinds):
-        raise BadInput(
-            f"encoding {name!r}: windows of single layers ('@') are for models of transformers,"
-            " wordorder.models.swap_encoding; leave '@' and its number out"
-        )
-    return tuple(kind.names for kind in kinds)
-
-
-def layer_kinds(name: str, *, reserved: Collection[str] = ()) -> tuple[LayerKind, ...]:
-    """Read a pattern: ``layer ("," layer)*``, where a layer is ``part ("+" part)* ["@" window] ["*" count]``.
-
-    "rope@512*5,none" are five layers whose queries see 512 tokens, themselves included, then one that sees all.
-
-    Args:
-        reserved: names that stand beside those of the catalogue.
-
-    Raises:
-        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or "@" or "*"
-            is not followed by a number, or stands elsewhere than at the end of a layer.
-    """
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BadInput(f"encoding must be a name, got {name!r}; register_encoding gives your class one")
-    kinds: list[LayerKind] = []
-    for text in name.split(","):
-        rest, star, count = text.partition("*")
-        if star and not (count.strip().isdecimal() and 0 < int(count.strip()[:4]) <= _MOST_IN_A_ROW):
-            most = f"1 .. {_MOST_IN_A_ROW}"
-            raise BadInput(f"encoding {name!r}: after '*' comes how many layers in a row, {most}, got {count!r}")
-        parts, at, size = (piece.strip() for piece in rest.partition("@"))
-        if at and not (size.isdecimal() and 0 < int(size[:10]) <= _LONGEST_WINDOW):
-            raise BadInput(
-                f"encoding {name!r}: after '@' comes the window of a layer in tokens, at the layer's end"
-                f" ('rope+t5@512*3'), got {size!r}"
-            )
-        kind = LayerKind(_names_of_layer(parts, name, reserved), int(size) if at else None)
-        kinds += [kind] * (int(count) if star else 1)
-    return tuple(kinds)
-
-
-def canonical_name(name: str) -> str:
-    """Return a name with each part as the catalogue spells it: "rope+tupe-a" for "RoPE+TUPE_A".
-
-    Parts that are unknown stay as they are; `pattern_of` refuses them.
-    """
-    return re.sub(r"[^+,*@\s]+", lambda part: known_spelling(part[0]), name)
-
-
-def known_spelling(part: str) -> str:
-    """Return the name of the catalogue that differs from a part in letter case or in "_" for "-" only, or the part."""
-    if part in CATALOG:
-        return part
-    written = part.lower().replace("_", "-")
-    return next((name for name in CATALOG if name.lower().replace("_", "-") == written), part)
-
-
-def names_in(name: str) -> list[str]:
-    """Return the names in a pattern as the catalogue spells them, those that it does not know too; and its numbers."""
-    return re.split(r"[+,*@\s]+", canonical_name(name))
-
-
-def names_of(name: str) -> tuple[str, ...]:
-    """Return the catalogue names in "a+b" or "a,b", each once; raise what `pattern_of` raises."""
-    return tuple(dict.fromkeys(part for names in pattern_of(name) for part in names))
-
-
-def _names_of_layer(text: str, whole: str, reserved: Collection[str]) -> tuple[str, ...]:
-    names = tuple(known_spelling(part.strip()) for part in text.split("+"))
-    for part in names:
-        if part not in CATALOG and part not in reserved:
-            close = difflib.get_close_matches(part.lower(), [*CATALOG, *reserved], n=5, cutoff=0.5)
-            hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
-            raise BadInput(
-                f"unknown encoding {part!r}; {hint}`wordorder list` shows all; join several with '+', or with ',' to"
-                " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
-                ".register_encoding(name, class), or for `wordorder compare` by --arm FILE.py:CLASS=name"
-            )
-    if len(set(names)) < len(names):
-        raise BadInput(f"encoding {whole!r} names a part twice")
-    return names
 
 
 def options_of(encoding: type[Encoding]) -> dict[str, Any]:

@@ -2,150 +2,53 @@
 
 import inspect
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
+from wordorder.encodings.pattern import LayerKind
 from wordorder.encodings.places import (
     PLACES,
-    ContentTerm,
     Encoding,
-    Move,
     OnEmbeddings,
     OnQueriesAndKeys,
     OnScores,
     OnScoresByContent,
     ReplacesEmbedding,
 )
-from wordorder.errors import BadInput
-from wordorder.ops import Bias, Contiguous, Mask, Positions, PositionsLike, as_positions, check_positions_fit
+from wordorder.encodings.terms import LayerTerms, Term, combine_terms
+from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.execution import no_autocast
 from wordorder.ops.positions import check_rows_agree
-
-Term = tuple[Move, Move] | Bias | ContentTerm
-"""The term of one encoding: moves of queries and keys, a content-independent bias, or a content term."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The terms of attention scores: ``scale * move(q_i) . move(k_j) + bias[i, j] + content`` for query i and key j.
-
-    Positions alone decide them: they are computed once per forward and read by every layer.
-    """
-
-    scale: float
-    """The factor on q.k, 1/sqrt(D) unless an encoding sets another (TUPE: 1/sqrt(2 D))."""
-    bias: Bias | None = None
-    """The content-independent bias, the sum over all encodings."""
-    query_moves: tuple[Move, ...] = ()
-    """Rotations and shifts of the queries, in the order in which they are applied."""
-    key_moves: tuple[Move, ...] = ()
-    content: tuple[ContentTerm, ...] = ()
-    positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
-    """Positions of the queries and of the keys; None = unknown, and not checked."""
-    two_sided: bool = field(default=False, compare=False)
-    """Whether an encoding has separate weights for keys on the right, which a causal mask would hide."""
-    head_dim: int | None = field(default=None, compare=False)
-    """Channels per head, D, that the encodings were built for; None = unknown, and not checked."""
-
-    def layer(self, index: int) -> "Terms":
-        """Return the terms of layer ``index`` (from 0); only terms that depend on content differ between layers.
-
-        Raises:
-            BadInput: the index is negative.
-        """
-        if index < 0:
-            raise BadInput(f"index must be that of a layer, counted from 0, got {index}")
-        if not self.content:
-            return self
-        return replace(self, content=tuple(term.layer(index) for term in self.content))
-
-    def right_only(self) -> "Terms":
-        """Return the terms with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
-        if not self.content:
-            return self
-        return replace(self, content=tuple(term.right_only() for term in self.content))
-
-    @property
-    def moves(self) -> bool:
-        """Tell whether queries or keys are rotated or shifted before their product."""
-        return bool(self.query_moves or self.key_moves)
-
-    def move_queries(self, q_BHTD: Tensor) -> Tensor:
-        """Rotate and shift queries by their positions."""
-        for move in self.query_moves:
-            q_BHTD = move.apply(q_BHTD)
-        return q_BHTD
-
-    def move_keys(self, k_BHSD: Tensor) -> Tensor:
-        """Rotate and shift keys by their positions."""
-        for move in self.key_moves:
-            k_BHSD = move.apply(k_BHSD)
-        return k_BHSD
-
-
-def combine_terms(
-    scale: float,
-    terms: Iterable[Term],
-    *,
-    positions: tuple[Positions, Positions] | None = None,
-    two_sided: bool = False,
-    head_dim: int | None = None,
-) -> Terms:
-    """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added."""
-    moves: list[tuple[Move, Move]] = []
-    content: list[ContentTerm] = []
-    bias: Bias | None = None
-    for term in terms:
-        if isinstance(term, Bias):
-            bias = term if bias is None else bias + term
-        elif isinstance(term, ContentTerm):
-            content.append(term)
-        else:
-            moves.append(term)
-    queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
-    return Terms(scale, bias, queries, keys, tuple(content), positions, two_sided, head_dim)
-
-
-@dataclass(frozen=True)
-class LayerTerms:
-    """Position terms that differ by layer."""
-
-    kinds: tuple[Terms, ...]
-    kind_of_layer: tuple[int, ...]
-    """For each layer the index of its kind."""
-
-    def layer(self, index: int) -> Terms:
-        """Return the terms of layer ``index`` (from 0).
-
-        Raises:
-            BadInput: there is no such layer.
-        """
-        if not 0 <= index < len(self.kind_of_layer):
-            raise BadInput(f"index must lie in 0 .. {len(self.kind_of_layer) - 1}, got {index}")
-        return self.kinds[self.kind_of_layer[index]].layer(index)
-
-    def right_only(self) -> "LayerTerms":
-        """Return the terms with every key treated as one to the right."""
-        return replace(self, kinds=tuple(kind.right_only() for kind in self.kinds))
 
 
 class Composition(nn.Module):
     """The encodings of one network, each acting at its own place; their terms of the scores are added.
 
+    Layers with the same parts and the same window are of one kind, which has its own terms and content scale (a layer
+    with TUPE scales by 1/sqrt(2 D), one without by 1/sqrt(D)). A part is one module for all layers that name it: what
+    depends on positions alone is still computed once per forward. Encodings with parameters per layer hold them for
+    the layers that name them, in the order of the layers.
+
+    Yang et al. 2025, "RoPE to NoPE and back again", https://arxiv.org/abs/2501.18795, for "rope*3,none"; Kazemnejad et
+    al. 2023, https://arxiv.org/abs/2305.19466, for why a causal layer can do without an encoding; Beltagy et al. 2020,
+    https://arxiv.org/abs/2004.05150, for windows in some layers.
+
     Args:
-        parts: encodings by name; the name is part of the parameters' names. One that replaces the token embeddings is
-            not registered here, but where the network puts it (`replacement`).
+        parts: encodings by name, in the order in which layers name them; the name is part of the parameters' names.
+            One that replaces the token embeddings is not registered here, but where the network puts it
+            (`replacement`).
+        by_layer: the parts of each layer, by name, and its window; empty = all parts in every layer. Parts that act
+            before the first layer, on embeddings or in their place, must be in every layer.
         head_dim: channels per head, D; sets the content scale where no part does.
 
     Raises:
-        ValueError: two parts need different content scales, or both replace the token embeddings.
+        ValueError: two parts of a layer need different content scales, or both replace the token embeddings.
     """
 
-    def __init__(self, parts: Mapping[str, Encoding], *, head_dim: int) -> None:
+    def __init__(self, parts: Mapping[str, Encoding], by_layer: Sequence[LayerKind] = (), *, head_dim: int) -> None:
         super().__init__()
         replacing = {name: part for name, part in parts.items() if isinstance(part, ReplacesEmbedding)}
         if len(replacing) > 1:
@@ -156,8 +59,25 @@ class Composition(nn.Module):
         for part in parts.values():
             _keep_start_values(part)
         self.head_dim = head_dim
-        self.scale = _content_scale(parts, head_dim)
-        """The factor on q.k; in a `Hybrid` that of the first layer."""
+        # names in one order, so that "rope+t5" and "t5+rope" are one kind
+        layers = [LayerKind(tuple(n for n in parts if n in layer.names), layer.window) for layer in by_layer]
+        self.kinds: tuple[LayerKind, ...] = tuple(dict.fromkeys(layers)) or (LayerKind(tuple(parts)),)
+        """The names of the parts, and the window, of each kind of layer."""
+        several = len(self.kinds) > 1
+        self.kind_of_layer: tuple[int, ...] = tuple(map(self.kinds.index, layers)) if several else ()
+        """For each layer the index of its kind; empty where all layers are of one kind."""
+        self.scales: tuple[float, ...] = tuple(
+            _content_scale({name: parts[name] for name in kind.names}, head_dim) for kind in self.kinds
+        )
+        """The factor on q.k in each kind of layer."""
+        self._content_of_layer = tuple(
+            tuple(
+                sum(name in before.names for before in layers[:index])
+                for name in layer.names
+                if self.place_of[name] is OnScoresByContent
+            )
+            for index, layer in enumerate(layers if several else ())
+        )
 
     def _note(self, parts: Mapping[str, Encoding]) -> None:
         """Keep what the classes of the parts decide: tools put wrappers in their place, which no longer show it."""
@@ -215,8 +135,8 @@ class Composition(nn.Module):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> Terms | LayerTerms:
-        """Compute what depends on positions alone, once per forward: a `Terms`; for a `Hybrid` one per layer.
+    ) -> LayerTerms:
+        """Compute what depends on positions alone, once per forward, for all layers.
 
         Args:
             positions: positions of the queries; a number of tokens T means 0 .. T - 1.
@@ -232,43 +152,44 @@ class Composition(nn.Module):
         query = as_positions(positions)
         key = query if key_positions is None else as_positions(key_positions)
         check_rows_agree("positions", query, "key_positions", key)
-        return self._together(self.terms(query, key, dtype=dtype, device=device), (query, key))
+        if device is None:
+            numbers = (p.offset if isinstance(p, Contiguous) else p.position_BT for p in (query, key))
+            tensors = (number for number in chain(numbers, self.parameters()) if isinstance(number, Tensor))
+            device = next((tensor.device for tensor in tensors), torch.device("cpu"))
+        return self.terms(query, key, dtype=dtype, device=device)
 
-    def _together(self, terms: dict[str, Term], positions: tuple[Positions, Positions]) -> Terms | LayerTerms:
-        return combine_terms(
-            self.scale, terms.values(), positions=positions, two_sided=self.two_sided, head_dim=self.head_dim
-        )
-
-    def terms(
-        self,
-        positions: PositionsLike,
-        key_positions: PositionsLike | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | None = None,
-    ) -> dict[str, Term]:
-        """Return the term of each part by its name (arguments as in `prepare`); those on embeddings have none."""
-        query = as_positions(positions)
-        key = query if key_positions is None else as_positions(key_positions)
-        given = (where.offset if isinstance(where, Contiguous) else where.position_BT for where in (query, key))
-        there = (found.device for found in chain(given, self.parameters()) if isinstance(found, Tensor))
-        device = device or next(there, torch.device("cpu"))
-        found: dict[str, Term] = {}
+    def terms(self, query: Positions, key: Positions, *, dtype: torch.dtype, device: torch.device) -> LayerTerms:
+        """Call each part once, at positions that were checked, and return the terms of all layers (see `prepare`)."""
+        terms: dict[str, Term] = {}
         for name, part in self.parts.items():
             place = self.place_of[name]
             if place is OnQueriesAndKeys:
-                found[name] = part(query, key, dtype=dtype, device=device)
+                terms[name] = part(query, key, dtype=dtype, device=device)
             elif place is OnScores:
                 with no_autocast(device):  # a few rows of a table: 16 bits would cost exactness and save nothing
-                    found[name] = part(query, key, device, dtype)
+                    terms[name] = part(query, key, device, dtype)
             elif place is OnScoresByContent:
-                found[name] = part(query, key, device=device)
-        return found
+                terms[name] = part(query, key, device=device)
+        kinds = (
+            combine_terms(
+                scale,
+                (terms[name] for name in kind.names if name in terms),
+                window=kind.window,
+                positions=(query, key),
+                two_sided=self.two_sided,
+                head_dim=self.head_dim,
+            )
+            for scale, kind in zip(self.scales, self.kinds, strict=True)
+        )
+        return LayerTerms(tuple(kinds), self.kind_of_layer, self._content_of_layer)
+
+    def kind_of(self, layer: int) -> LayerKind:
+        """Return the kind of layer ``layer`` (from 0)."""
+        return self.kinds[self.kind_of_layer[layer] if self.kind_of_layer else 0]
 
     def parts_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """Return the parts that act in layer ``layer`` (from 0) or before the first layer; here all of them."""
-        del layer
-        return tuple(self.parts.values())
+        """Return the parts that act in layer ``layer`` (from 0) or before the first layer."""
+        return tuple(self.parts[name] for name in self.kind_of(layer).names if name in self.parts)
 
     def cost_parts(self) -> dict[str, int]:
         """Return the number of parameters by part of each encoding, without the table of token embeddings itself."""
@@ -349,83 +270,3 @@ def _content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
     if len(wanted) > 1:
         raise ValueError(f"these encodings need different content scales and cannot act together: {scales}")
     return wanted.pop() if wanted else head_dim**-0.5
-
-
-class Hybrid(Composition):
-    """A composition in which some parts act in some layers only.
-
-    Yang et al. 2025, "RoPE to NoPE and back again", https://arxiv.org/abs/2501.18795, for "rope*3,none"; Kazemnejad et
-    al. 2023, https://arxiv.org/abs/2305.19466, for why a causal layer can do without an encoding.
-
-    A part is one module for all layers that name it: what depends on positions alone is still computed once per
-    forward. Layers with the same parts are of one kind, which has its own `Terms` and content scale (a layer
-    with TUPE scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the
-    layers that name them, in the order of the layers.
-
-    Args:
-        parts: encodings by name, in the order in which layers name them.
-        by_layer: the names of the parts of each layer. Parts that act before the first layer, on embeddings or in their
-            place, must be in every layer.
-        head_dim: channels per head, D.
-
-    Raises:
-        ValueError: two parts of a layer need different content scales, or both replace the token embeddings.
-    """
-
-    def __init__(self, parts: Mapping[str, Encoding], by_layer: Sequence[Collection[str]], *, head_dim: int) -> None:
-        own = [{name: part for name, part in parts.items() if name in names} for names in by_layer]
-        super().__init__(own[0], head_dim=head_dim)
-        self.parts.update({name: part for name, part in parts.items() if name not in own[0]})
-        self._note(parts)
-        for part in parts.values():
-            _keep_start_values(part)
-        kinds = list(dict.fromkeys(tuple(of_layer) for of_layer in own))
-        self.kinds: tuple[tuple[str, ...], ...] = tuple(kinds)
-        """The names of the parts of each kind of layer."""
-        self.kind_of_layer: tuple[int, ...] = tuple(kinds.index(tuple(of_layer)) for of_layer in own)
-        self.scales: tuple[float, ...] = tuple(
-            _content_scale({name: parts[name] for name in kind}, head_dim) for kind in kinds
-        )
-        self.scale = self.scales[0]
-
-    def layers_with(self, name: str) -> tuple[int, ...]:
-        """Return the layers (from 0) that have this part."""
-        return tuple(layer for layer, kind in enumerate(self.kind_of_layer) if name in self.kinds[kind])
-
-    def parts_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """Return the parts that act in layer ``layer`` (from 0) or before the first layer."""
-        return tuple(self.parts[name] for name in self.kinds[self.kind_of_layer[layer]] if name in self.parts)
-
-    def _together(self, terms: dict[str, Term], positions: tuple[Positions, Positions]) -> LayerTerms:
-        for name, term in terms.items():
-            if isinstance(term, ContentTerm):
-                terms[name] = TermOfSomeLayers(term, self.layers_with(name))
-        orders = [
-            combine_terms(
-                scale,
-                (terms[name] for name in kind if name in terms),
-                positions=positions,
-                two_sided=self.two_sided,
-                head_dim=self.head_dim,
-            )
-            for scale, kind in zip(self.scales, self.kinds, strict=True)
-        ]
-        return LayerTerms(tuple(orders), self.kind_of_layer)
-
-
-@dataclass(frozen=True)
-class TermOfSomeLayers(ContentTerm):
-    """A content term that only some layers have; its parameters are numbered by these layers."""
-
-    term: ContentTerm
-    layers: tuple[int, ...]
-
-    def layer(self, index: int) -> ContentTerm:
-        return self.term.layer(self.layers.index(index))
-
-    def right_only(self) -> "TermOfSomeLayers":
-        return TermOfSomeLayers(self.term.right_only(), self.layers)
-
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
-        """Return the scores of the first layer that has the term, (B, H, T, S)."""
-        return self.layer(self.layers[0]).scores(q_BHTD, k_BHSD, scale, visible)

@@ -7,8 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from wordorder.encodings.build import known_spelling, options_of
+from wordorder.encodings.build import options_of
 from wordorder.encodings.catalog import CATALOG
+from wordorder.encodings.pattern import known_spelling
 from wordorder.encodings.places import Encoding
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

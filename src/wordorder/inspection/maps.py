@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings import CATALOG, TUPE, Composition, Hybrid, OnScores
+from wordorder.encodings import CATALOG, TUPE, Composition, OnScores
 from wordorder.inspection.toeplitz import toeplitz_split
 from wordorder.networks.stack import Stack
 from wordorder.ops import Contiguous
@@ -108,8 +108,9 @@ def _adding(model: nn.Module, length: int, layer: int | None = None) -> list[tup
     composition = first_module(model, Composition)
     if composition is None:
         return []
-    hybrid = composition if layer is None and isinstance(composition, Hybrid) else None
-    indices = [layer or 0] if hybrid is None else range(len(hybrid.kind_of_layer))
+    indices = [layer or 0]
+    if layer is None and composition.kind_of_layer:
+        indices = range(len(composition.kind_of_layer))
     layers_with: dict[tuple[OnScores, ...], list[int]] = {}
     for index in indices:
         parts = tuple(part for part in composition.parts_of(index) if isinstance(part, OnScores))
@@ -124,11 +125,13 @@ def _adding(model: nn.Module, length: int, layer: int | None = None) -> list[tup
 def layers_note(model: nn.Module) -> list[str]:
     """Return one sentence on which layers have which encodings if they differ by layer, else nothing."""
     composition = first_module(model, Composition)
-    if not isinstance(composition, Hybrid):
+    if composition is None or not composition.kind_of_layer:
         return []
     layers_of: dict[str, list[int]] = {}
     for layer in range(len(composition.kind_of_layer)):
-        layers_of.setdefault("+".join(map(name_of, composition.parts_of(layer))), []).append(layer)
+        window = composition.kind_of(layer).window
+        name = "+".join(map(name_of, composition.parts_of(layer))) + (f"@{window}" if window else "")
+        layers_of.setdefault(name, []).append(layer)
     kinds = "; ".join(f"{name} in {_in_words(layers)}" for name, layers in layers_of.items())
     return [f"The encoding differs by layer: {kinds}."]
 

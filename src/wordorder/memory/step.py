@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Backend, Call, LayerPlans, Plan, plan_attention
+from wordorder.attention import Backend, Call, LayerPlans, Plan, plan_layers
 from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
@@ -283,9 +283,9 @@ def _check_state(state: MemoryState, batch: int, *, channels: int, heads: int) -
 class StepPlan:
     """Encoding and masks of one step, put together for all layers."""
 
-    tokens: Plan | LayerPlans
+    tokens: LayerPlans
     """The plan of the step's tokens over all keys."""
-    slots: Plan | LayerPlans | None = None
+    slots: LayerPlans | None = None
     """The plan of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step."""
 
 
@@ -296,21 +296,21 @@ def plan_step(
 
     Args:
         call: of the tokens' queries and of all keys.
-        backend: forced, as in `plan_attention`.
+        backend: forced, as in `plan_layers`.
     """
     memory, mask = step.segment.memory, step.mask()
-    order = encoding.prepare(mask.query, mask.key, dtype=call.dtype, device=call.device)
+    terms = encoding.terms(mask.query, mask.key, dtype=call.dtype, device=call.device)
     looks_ahead = isinstance(memory, LookAheadMemory)
     call = replace(call, return_lse=looks_ahead)
-    tokens = plan_attention(order, mask, call, backend=backend)
+    tokens = plan_layers(terms, mask, call, backend=backend)
     if not looks_ahead or not step.reads_slots:
         return StepPlan(tokens)
     mask = step.look_ahead_mask(full=memory.full)
-    order = encoding.prepare(mask.query, mask.key, dtype=call.dtype, device=call.device)
+    terms = encoding.terms(mask.query, mask.key, dtype=call.dtype, device=call.device)
     if memory.full:
-        order = order.right_only()
+        terms = terms.right_only()
     call = replace(call, queries=mask.query.length, keys=mask.key.length)
-    return StepPlan(tokens, plan_attention(order, mask, call, backend=backend))
+    return StepPlan(tokens, plan_layers(terms, mask, call, backend=backend))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.attention import Plan, plan_attention
+from wordorder.attention import plan_attention
 from wordorder.encodings import Terms
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
@@ -234,9 +234,7 @@ class Decoder(Stack):
         tokens_BS = None if source_padding_mask is None else ~source_padding_mask
         mask = Mask(positions, key, tokens_BS=tokens_BS)
         call = self._call(like_BTC, positions.length, key.length, return_attentions=return_attentions)
-        order = Terms(self.head_dim**-0.5)
-        plan = plan_attention(order, mask, call, backend=self._backend(backend))
-        assert isinstance(plan, Plan)  # there is nothing that could differ by layer
+        plan = plan_attention(Terms(self.head_dim**-0.5), mask, call, backend=self._backend(backend))
         return Source(None if held else source, plan)
 
     def _asks(self, source: Tensor | None, cache: Cache | None, batch: int) -> bool:

@@ -104,7 +104,7 @@ class TransformerOptions:
         key_value_heads: key and value heads, G (grouped queries); None = heads.
         feedforward: inner channels of the feed-forward networks; None = 4 * width.
         max_positions: longest text in tokens, for encodings with a table; with a memory, its slots and a segment.
-        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `pattern_of`.
         encoding_options: options of the encoding; see `build_encoding`.
         norm: "layer" (2018) or "rms" (modern).
         norm_placement: "post" (2018) or "pre" (modern; trains without warm-up troubles, hence the default).

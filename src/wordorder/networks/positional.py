@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from wordorder.attention import Call, LayerPlans, Plan, attend, plan_attention
+from wordorder.attention import Call, LayerPlans, attend, plan_layers
 from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
@@ -23,7 +23,7 @@ from wordorder.ops.tokens import check_tensor
 class Prepared:
     """Attend in every layer with what `Positional.prepare` worked out for one forward pass."""
 
-    plan: Plan | LayerPlans
+    plans: LayerPlans
     call: Call
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class Prepared:
             )
         if v.shape[1] != k.shape[1]:
             raise BadInput(f"v must have as many heads as k, {k.shape[1]}, got {v.shape[1]}")
-        return attend(q, k, v, self.plan.layer(layer), dropout=call.dropout)[0]
+        return attend(q, k, v, self.plans.layer(layer), dropout=call.dropout)[0]
 
 
 class Positional(nn.Module):
@@ -101,7 +101,7 @@ class Positional(nn.Module):
 
     Args:
         encoding: a name of the catalogue ("rope", see `wordorder list`), several joined by "+" ("rope+tupe-a"), or
-            a pattern over the layers ("rope*3,none").
+            a pattern over the layers ("rope*3,none", "rope@512*3,none"; see `wordorder.encodings.pattern_of`).
         width: channels of the network, C; a multiple of heads.
         heads: query heads, H.
         layers: layers that attend.
@@ -246,8 +246,8 @@ class Positional(nn.Module):
             layers=self.layers,
             dropout=self.dropout if self.training else 0.0,
         )
-        order = self.encoding.prepare(where, keys, dtype=call.dtype, device=x.device)
-        return Prepared(plan_attention(order, mask, call), call)
+        terms = self.encoding.terms(where, keys, dtype=call.dtype, device=x.device)
+        return Prepared(plan_layers(terms, mask, call), call)
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
         """Raise BadInput, which says what to call: positions act in more than one place."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Backend, Call, LayerPlans, Plan, plan_attention
+from wordorder.attention import Backend, Call, LayerPlans, plan_layers
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
@@ -139,7 +139,7 @@ class Stack(nn.Module):
         causal: bool = False,
         backend: str | None = None,
         return_attentions: bool = False,
-    ) -> Plan | LayerPlans:
+    ) -> LayerPlans:
         """Prepare the encoding and plan self-attention, once for all layers.
 
         Args:
@@ -149,16 +149,16 @@ class Stack(nn.Module):
         """
         keys = positions if key_positions is None else key_positions
         call = self._call(like_BTC, positions.length, keys.length, return_attentions=return_attentions)
-        order = self.encoding.prepare(positions, key_positions, dtype=call.dtype, device=call.device)
+        terms = self.encoding.terms(positions, keys, dtype=call.dtype, device=call.device)
         held = keys.length - positions.length
         tokens_BS = valid_tokens(key_padding_mask, call.batch, keys.length, cached=held, device=call.device)
         mask = Mask(positions, keys, high=0 if causal else None, tokens_BS=tokens_BS)
-        return plan_attention(order, mask, call, backend=self._backend(backend))
+        return plan_layers(terms, mask, call, backend=self._backend(backend))
 
     def run_layers(
         self,
         x_BTC: Tensor,
-        plan: Plan | LayerPlans,
+        plans: LayerPlans,
         source: Source | None = None,
         cache: Cache | None = None,
         *,
@@ -171,7 +171,7 @@ class Stack(nn.Module):
         cross_attentions: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             all_hidden.append(x_BTC)
-            arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
+            arguments = plans.layer(index), source, layer_cache(cache, index, once=return_attentions)
             if return_attentions:
                 self_weights, source_weights = method_within(layer, "attention_weights")(x_BTC, *arguments)
                 attentions.append(self_weights)

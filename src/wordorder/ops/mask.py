@@ -1,6 +1,6 @@
 """Attention masks, kept as conditions so that tiles can build only the parts that they need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -84,6 +84,11 @@ class Mask:
             and shift_between(self.query, self.key) == 0
             and self.query.length == self.key.length
         )
+
+    def windowed(self, window: int) -> "Mask":
+        """Return the mask with |distance| < window as well."""
+        low = 1 - window if self.low is None else max(self.low, 1 - window)
+        return replace(self, low=low, high=window - 1 if self.high is None else min(self.high, window - 1))
 
     def dense(self, device: torch.device | None = None) -> Tensor | None:
         """Return the mask as bool (B or 1, 1, T or 1, S), True = visible; None where nothing is hidden."""

@@ -213,12 +213,11 @@ def test_output_attentions_are_those_of_eager_attention():
     assert len(states) == 4
 
 
-WINDOWS = r"windows of single layers \('@'\) are for models of transformers, wordorder.models.swap_encoding"
 GATES = "'fox' is not defined for .*reads the input of each layer.*swap_encoding"
 
 
-@pytest.mark.parametrize(("encoding", "words"), [("rope@4", WINDOWS), ("rope+fox", GATES), ("t5,fox", GATES)])
-def test_own_networks_have_neither_windows_nor_gates(encoding, words):
+@pytest.mark.parametrize(("encoding", "words"), [("rope+fox", GATES), ("t5,fox@4", GATES)])
+def test_own_networks_have_no_gates(encoding, words):
     sizes = {"width": 16, "layers": 2, "heads": 2}
     with pytest.raises(BadInput, match=words):
         build_encoding(encoding, **sizes, max_positions=8)

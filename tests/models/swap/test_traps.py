@@ -70,9 +70,9 @@ def test_packed_texts_share_one_row_of_distances(monkeypatch):
     from wordorder.ops import ToeplitzBias
 
     kinds = []
-    plan = call.plan_attention
+    plan = call.plan_layers
     monkeypatch.setattr(
-        call, "plan_attention", lambda order, *a, **k: kinds.append(type(order.bias)) or plan(order, *a, **k)
+        call, "plan_layers", lambda terms, *a, **k: kinds.append(type(terms.kinds[0].bias)) or plan(terms, *a, **k)
     )
     positions = torch.cat((torch.arange(5), torch.arange(7)))[None]
     output_of(swapped("llama", "t5"), ids_of(1, 12), position_ids=positions, use_cache=False)

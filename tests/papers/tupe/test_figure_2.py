@@ -59,7 +59,7 @@ BLOCKS = [
 def test_real_scores_are_those_of_the_forward_pass(encoding, block):
     model, ids = encoder(encoding, **block), torch.randint(V, (N,))
     q, k = queries_and_keys(model, ids)
-    expected = model.encoding.scale * torch.einsum("thd,shd->hts", q, k)
+    expected = model.encoding.scales[0] * torch.einsum("thd,shd->hts", q, k)
     assert_close(real_scores(model, ids), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -67,7 +67,7 @@ def test_real_scores_are_those_of_the_forward_pass(encoding, block):
 def test_the_untied_sum_meets_positions_in_its_scores():
     model, ids = encoder("untied-sum"), torch.randint(V, (N,))
     q, k = queries_and_keys(model, ids)
-    order = model.encoding.prepare(Contiguous(N))
+    order = model.encoding.prepare(Contiguous(N)).layer(0)
     q, k = (x.transpose(0, 1)[None] for x in (q, k))
     expected = order.scale * order.move_queries(q) @ order.move_keys(k).transpose(-1, -2)
     assert_close(real_scores(model, ids), expected[0], rtol=1e-5, atol=1e-5)
@@ -140,7 +140,7 @@ def test_terms_panels_and_numbers(encoding, terms, panels):
     assert set(found.terms) == set(terms)
     assert list(found.panels) == panels
     assert (found.words, found.word_ids.tolist()) == (5, ids.tolist())
-    layer, bias = first_layer(model, ids, N), model.encoding.prepare(Contiguous(N)).bias
+    layer, bias = first_layer(model, ids, N), model.encoding.prepare(Contiguous(N)).layer(0).bias
     for name, term in found.terms.items():
         query, key = name.split("-")
         scores = layer.scale * torch.einsum("thd,shd->hts", layer.query.summand(query), layer.key.summand(key))

@@ -23,9 +23,9 @@ def encoder(encoding, **options):
 def bias_of(model, part=None):
     """What attention adds, (H, N, N), with the whole of the map or a part."""
     if part is None:
-        return model.encoding.prepare(Contiguous(N)).bias.dense()[0].detach()
+        return model.encoding.prepare(Contiguous(N)).layer(0).bias.dense()[0].detach()
     with keep_part(part):
-        return model.encoding.prepare(Contiguous(N)).bias.dense()[0]
+        return model.encoding.prepare(Contiguous(N)).layer(0).bias.dense()[0]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_afterwards_everything_is_as_it_was():
     with pytest.raises(RuntimeError, match="on purpose"), keep_part("rest"):
         raise RuntimeError("on purpose")
     assert_close(bias_of(model), before, rtol=0, atol=0)
-    assert model.encoding.prepare(Contiguous(N)).bias.requires_grad
+    assert model.encoding.prepare(Contiguous(N)).layer(0).bias.requires_grad
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -115,7 +115,7 @@ def test_worth_is_the_score_with_the_whole_and_with_each_part():
     model = encoder("tupe-a")
 
     def score():
-        return {"sum": float(model.encoding.prepare(Contiguous(N)).bias.dense()[0].detach().abs().sum())}
+        return {"sum": float(model.encoding.prepare(Contiguous(N)).layer(0).bias.dense()[0].detach().abs().sum())}
 
     worth = worth_of_parts(score)
     assert list(worth) == ["whole", "toeplitz", "rest", "nothing"]

@@ -14,7 +14,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from wordorder.attention import Call as AttentionCall
-from wordorder.attention import LayerPlans, Plan, attend, attention_weights, plan_attention
+from wordorder.attention import LayerPlans, Plan, attend, attention_weights, plan_attention, plan_layers
 from wordorder.encodings import Fox, LayerTerms, Terms
 from wordorder.encodings.places import Move
 from wordorder.errors import BadInput
@@ -70,7 +70,7 @@ class Call:
     """The columns of the keys of each layer."""
     past: int | Tensor
     """Column of the first query."""
-    terms: dict[Columns, Terms | LayerTerms]
+    terms: dict[Columns, LayerTerms]
     rotations: dict[int, tuple[ModelRotation, ModelRotation]]
     """The model's own rotations of queries and keys, by layer, where the function applies them."""
     causal: bool
@@ -83,7 +83,7 @@ class Call:
     fox: Fox | None = None
     gates: dict[int, Tensor] = field(default_factory=dict)
     """By layer the logarithms of FoX's gates of all keys, (B, H or 2 H, S)."""
-    plans: list[tuple[tuple[Any, ...], Tensor | None, Plan | LayerPlans]] = field(default_factory=list)
+    plans: list[tuple[tuple[Any, ...], Tensor | None, LayerPlans]] = field(default_factory=list)
     """For layers with the same terms, columns, window and mask."""
 
     def add_gates(self, layer: int, number: int, x_BTC: Tensor) -> None:
@@ -124,12 +124,12 @@ class Call:
             q, scale = q / module.scaling, module.scaling
         scale = scale * self.layers[layer].factor
         if softcap is not None:
-            order = replace(self._terms_of(layer, q, k, position_bias), scale=scale)
-            output, dropped = _soft_capped(order, q, k, v, self._visible(layer, mask, q), softcap, dropout)
+            terms = replace(self._terms_of(layer, q, k, position_bias), scale=scale)
+            output, dropped = _soft_capped(terms, q, k, v, self._visible(layer, mask, q), softcap, dropout)
             return output, dropped if weights else None
 
         plan = self._plan(layer, q, k, v, mask, position_bias, dropout=dropout, weights=weights)
-        plan = replace(plan, order=replace(plan.order, scale=scale))
+        plan = replace(plan, terms=replace(plan.terms, scale=scale))
         if not weights:
             return attend(q, k, v, plan, dropout=dropout)[0].transpose(1, 2).contiguous(), None
         dropped = F.dropout(attention_weights(q, k, plan), dropout)
@@ -155,39 +155,35 @@ class Call:
         )
         key = (self.columns[layer], self.layers[layer].window, dropout > 0, weights)
         if not alone and not self.checkpointed:
-            for its_key, its_mask, plan in self.plans:
+            for its_key, its_mask, plans in self.plans:
                 if its_key == key and its_mask is mask:
-                    return plan.layer(layer)
-        order = self._terms_of(layer, q, k, position_bias) if alone else self.terms[self.columns[layer]]
-        readers = 1 if alone else len(self.layers)
+                    return plans.layer(layer)
         visible = self._visible(layer, mask, q)
-        plan = plan_attention(
-            order, visible, AttentionCall.of(q, k, v, layers=readers, dropout=dropout, return_weights=weights)
-        )
+        call = AttentionCall.of(q, k, v, layers=len(self.layers), dropout=dropout, return_weights=weights)
         if alone:
-            assert isinstance(plan, Plan)
-            return plan
-        self.plans.append((key, mask, plan))
-        return plan.layer(layer)
+            return plan_attention(self._terms_of(layer, q, k, position_bias), visible, replace(call, layers=1))
+        plans = plan_layers(self.terms[self.columns[layer]], visible, call)
+        self.plans.append((key, mask, plans))
+        return plans.layer(layer)
 
     def _terms_of(self, layer: int, q: Tensor, k: Tensor, position_bias: Tensor | None) -> Terms:
         """Return all terms of one layer."""
-        order = self.terms[self.columns[layer]].layer(layer)
+        terms = self.terms[self.columns[layer]].layer(layer)
         if position_bias is not None and self.layers[layer].keeps:
             matrix = position_bias.expand(-1, -1, q.shape[2], k.shape[2]).contiguous()
-            order = _with_bias(order, DenseBias(matrix, may_hide=False))
+            terms = _with_bias(terms, DenseBias(matrix, may_hide=False))
         if layer in self.gates:
             assert self.fox is not None
             column_T = torch.arange(q.shape[2], device=q.device) + (self.past - self.columns[layer][1])
-            order = _with_bias(order, self.fox.bias(self.gates[layer], column_T))
+            terms = _with_bias(terms, self.fox.bias(self.gates[layer], column_T))
         if layer in self.rotations:
             of_queries, of_keys = self.rotations[layer]
-            order = replace(
-                order,
-                query_moves=(of_queries, *order.query_moves),
-                key_moves=(of_keys, *order.key_moves),
+            terms = replace(
+                terms,
+                query_moves=(of_queries, *terms.query_moves),
+                key_moves=(of_keys, *terms.key_moves),
             )
-        return order
+        return terms
 
     def _visible(self, layer: int, mask: Tensor | None, q: Tensor) -> Mask | Tensor | None:
         """Return who sees whom: the model's mask, and the window of the layer.
@@ -261,12 +257,12 @@ def register_attention() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def _with_bias(order: Terms, bias: Bias) -> Terms:
-    return replace(order, bias=bias if order.bias is None else order.bias + bias)
+def _with_bias(terms: Terms, bias: Bias) -> Terms:
+    return replace(terms, bias=bias if terms.bias is None else terms.bias + bias)
 
 
 def _soft_capped(
-    order: Terms,
+    terms: Terms,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -277,12 +273,12 @@ def _soft_capped(
     """Compute attention with tanh around the scores by content, as in Gemma 2; bias and mask stand outside of it."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
-    scores = order.move_queries(q) @ order.move_keys(k).mT * order.scale
-    for term in order.content:
-        scores = scores + term.scores(q, k, order.scale, mask)
+    scores = terms.move_queries(q) @ terms.move_keys(k).mT * terms.scale
+    for term in terms.content:
+        scores = scores + term.scores(q, k, terms.scale, mask)
     scores = softcap * torch.tanh(scores / softcap)
-    if order.bias is not None:
-        scores = scores + order.bias.written_out(scores.dtype)
+    if terms.bias is not None:
+        scores = scores + terms.bias.written_out(scores.dtype)
     visible = mask.dense(q.device) if isinstance(mask, Mask) else mask
     if visible is not None:
         scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)

@@ -17,12 +17,10 @@ from transformers import DynamicCache, EncoderDecoderCache
 from wordorder.encodings import (
     Composition,
     Fox,
-    Hybrid,
+    LayerKind,
     LayerTerms,
     OnEmbeddings,
-    Terms,
 )
-from wordorder.encodings.build import LayerKind
 from wordorder.errors import BadInput
 from wordorder.models.swap.call import NAME, Call, Columns, LayerOrder, ModelRotation
 from wordorder.models.swap.families import Host
@@ -110,7 +108,7 @@ class WordOrder(nn.Module):
         numbers = range(len(self.layers))
         columns = tuple((tokens, 0) if cache is None else tuple(cache.get_mask_sizes(tokens, n)) for n in numbers)
         dtype = next((p.dtype for p in self.host.attentions[0].parameters() if p.is_floating_point()), torch.float32)
-        terms: dict[Columns, Terms | LayerTerms] = {}
+        terms: dict[Columns, LayerTerms] = {}
         rotations: dict[int, tuple[ModelRotation, ModelRotation]] = {}
         # Distances alone are the same between columns, whose offsets are known numbers: one row for all examples. The
         # model's mask keeps packed texts apart.
@@ -124,7 +122,7 @@ class WordOrder(nn.Module):
             elif cache is not None:
                 clamped = bool(self.encoding.bounded)
                 keys = _key_positions(count, start, padding, past + tokens, device, clamped=clamped)
-            terms[count, start] = self.encoding.prepare(positions, keys, dtype=dtype, device=device)
+            terms[count, start] = self.encoding.terms(positions, keys, dtype=dtype, device=device)
             layers = [n for n in self.rotated_in_function if columns[n] == (count, start)]
             rotations |= self._rotations(body, layers, positions, keys, torch.empty(0, dtype=dtype, device=device))
         inputs["wordorder"] = Call(
@@ -270,9 +268,7 @@ def begin(body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 
 def _factors(host: Host, encoding: Composition, kinds: tuple[LayerKind, ...]) -> tuple[float, ...]:
     """Return what each layer's scale is multiplied by; beside the model's positions it stays the model's."""
-    scales = [encoding.scale] * len(kinds)
-    if isinstance(encoding, Hybrid):
-        scales = [encoding.scales[kind] for kind in encoding.kind_of_layer]
+    scales = [encoding.scales[kind] for kind in encoding.kind_of_layer] or encoding.scales * len(kinds)
     root = math.sqrt(host.head_dim)
     return tuple(1.0 if MODEL in kind.names else s * root for kind, s in zip(kinds, scales, strict=True))
 

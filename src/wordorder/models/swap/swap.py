@@ -13,14 +13,15 @@ from transformers import PreTrainedModel
 from wordorder.encodings import (
     CATALOG,
     Encoding,
+    LayerKind,
     OnEmbeddings,
     ReplacesEmbedding,
     Rotary,
     build_encoding,
     canonical_name,
     names_of,
+    pattern_of,
 )
-from wordorder.encodings.build import LayerKind, layer_kinds
 from wordorder.errors import BadInput
 from wordorder.models.config.configuration import complete_options
 from wordorder.models.swap import folder
@@ -79,7 +80,7 @@ def swap_encoding(
     """
     hosts = hosts_of(model)
     _check_model(model, hosts)
-    layer_kinds(encoding, reserved=(MODEL,))  # refuses what is no pattern
+    pattern_of(encoding, reserved=(MODEL,))  # refuses what is no pattern
     encoding = canonical_name(encoding)
     planned = [_build(host, encoding, options, max_positions, start, seed) for host in hosts]
     # From here on nothing is refused: a model is swapped as a whole, or left as it was.
@@ -142,7 +143,7 @@ def _build(
     seed: int | None,
 ) -> tuple[WordOrder, dict[str, dict[str, Any]], int]:
     """Build the encoding of a body; return it with its completed options and the rows of its tables."""
-    pattern = layer_kinds(encoding, reserved=(MODEL,))
+    pattern = pattern_of(encoding, reserved=(MODEL,))
     if len(pattern) > len(host.layers):
         raise BadInput(f"encoding {encoding!r} is a pattern of {len(pattern)} layers, the model has {len(host.layers)}")
     kinds = tuple(pattern[layer % len(pattern)] for layer in range(len(host.layers)))

@@ -127,9 +127,10 @@ def check_without_attention(encoding: str) -> None:
         for name in names_of(encoding)
         if name not in known
     ]
-    if len(pattern_of(encoding)) > 1:
+    first, *others = pattern_of(encoding)
+    if others or first.window:
         faults.append(
-            f"encoding {encoding!r} takes turns over layers with attention; without attention name one for all"
+            f"encoding {encoding!r} says what layers of attention have; without attention name one for all, without '@'"
         )
     if faults:
         raise BadInput(faults)

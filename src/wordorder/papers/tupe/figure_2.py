@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings import (
-    Hybrid,
     Learned,
     NoEncoding,
     OnEmbeddings,
@@ -115,7 +114,7 @@ def _no_correlations_because(encoder: Encoder) -> str | None:
         return "words and positions meet in the products that the embeddings are, so there is no sum to take apart"
     if not isinstance(encoder.embedding, nn.Embedding) or not isinstance(encoder.layers[0], EncoderLayer):
         return "a tool has wrapped the embeddings or the first layer, whose weights are read; take the model without it"
-    parts, where = encoder.encoding.parts_of(0), " of the first layer" if isinstance(encoder.encoding, Hybrid) else ""
+    parts, where = encoder.encoding.parts_of(0), " of the first layer" if encoder.encoding.kind_of_layer else ""
     for part in parts:
         name = f"encoding {name_of(part)!r}{where}"
         if isinstance(part, OnScoresByContent):
@@ -294,7 +293,7 @@ def first_layer(encoder: Encoder, ids_W: Tensor, length: int) -> FirstLayer:
         constant_C = constant_C + constant_wNC.mean((0, 1)) * len(chunk_wC)
     position_NC = (position_NC / len(ids_W)).expand(length, -1)
     query, key = _projected(encoder, (torch.cat(words), position_NC, constant_C / len(ids_W)), length)
-    return FirstLayer(query, key, encoder.encoding.scale)
+    return FirstLayer(query, key, encoder.encoding.scales[0])
 
 
 def real_scores(encoder: Encoder, ids_T: Tensor) -> Tensor:
@@ -304,7 +303,7 @@ def real_scores(encoder: Encoder, ids_T: Tensor) -> Tensor:
     word_TC, _, constant_TC = _through_norms(encoder, (total_TC, nothing_TC, nothing_TC))
     summands = (word_TC + constant_TC, nothing_TC, nothing_TC[0])
     query, key = (side.together(len(ids_T)) for side in _projected(encoder, summands, len(ids_T)))
-    return _scores(query, key, encoder.encoding.scale)
+    return _scores(query, key, encoder.encoding.scales[0])
 
 
 def _shifts(part: OnQueriesAndKeys, length: int, device: torch.device) -> tuple[Tensor, Tensor] | None:

@@ -1,0 +1,98 @@
+"""Names of encodings, joined by "+", "," and "*", with windows after "@": what stands in each layer of a network."""
+
+import difflib
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from wordorder.encodings.catalog import CATALOG
+from wordorder.errors import BadInput
+
+_MOST_IN_A_ROW = 999
+"""The largest number after "*", so that a typing error does not fill the memory with names."""
+
+_LONGEST_WINDOW = 10**9 - 1
+"""The largest number after "@", in tokens."""
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """The encodings and the window that a pattern gives to one layer."""
+
+    names: tuple[str, ...]
+    """Names of the encodings that act together."""
+    window: int | None = None
+    """Tokens that a query sees on a visible side, itself included; None = all."""
+
+
+def pattern_of(name: str, *, reserved: Collection[str] = ()) -> tuple[LayerKind, ...]:
+    """Read a pattern: ``layer ("," layer)*``, where a layer is ``part ("+" part)* ["@" window] ["*" count]``.
+
+    "rope@512*5,none" are five layers whose queries see 512 tokens, themselves included, then one that sees all.
+
+    Args:
+        reserved: names that stand beside those of the catalogue.
+
+    Raises:
+        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or "@" or "*"
+            is not followed by a number, or stands elsewhere than at the end of a layer.
+    """
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"encoding must be a name, got {name!r}; register_encoding gives your class one")
+    kinds: list[LayerKind] = []
+    for text in name.split(","):
+        rest, star, count = text.partition("*")
+        if star and not (count.strip().isdecimal() and 0 < int(count.strip()[:4]) <= _MOST_IN_A_ROW):
+            most = f"1 .. {_MOST_IN_A_ROW}"
+            raise BadInput(f"encoding {name!r}: after '*' comes how many layers in a row, {most}, got {count!r}")
+        parts, at, size = (piece.strip() for piece in rest.partition("@"))
+        if at and not (size.isdecimal() and 0 < int(size[:10]) <= _LONGEST_WINDOW):
+            raise BadInput(
+                f"encoding {name!r}: after '@' comes the window of a layer in tokens, at the layer's end"
+                f" ('rope+t5@512*3'), got {size!r}"
+            )
+        kind = LayerKind(_names_of_layer(parts, name, reserved), int(size) if at else None)
+        kinds += [kind] * (int(count) if star else 1)
+    return tuple(kinds)
+
+
+def canonical_name(name: str) -> str:
+    """Return a name with each part as the catalogue spells it: "rope+tupe-a" for "RoPE+TUPE_A".
+
+    Parts that are unknown stay as they are; `pattern_of` refuses them.
+    """
+    return re.sub(r"[^+,*@\s]+", lambda part: known_spelling(part[0]), name)
+
+
+def known_spelling(part: str) -> str:
+    """Return the name of the catalogue that differs from a part in letter case or in "_" for "-" only, or the part."""
+    if part in CATALOG:
+        return part
+    written = part.lower().replace("_", "-")
+    return next((name for name in CATALOG if name.lower().replace("_", "-") == written), part)
+
+
+def names_in(name: str) -> list[str]:
+    """Return the names in a pattern as the catalogue spells them, those that it does not know too; and its numbers."""
+    return re.split(r"[+,*@\s]+", canonical_name(name))
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """Return the catalogue names in "a+b" or "a,b", each once; raise what `pattern_of` raises."""
+    return tuple(dict.fromkeys(part for kind in pattern_of(name) for part in kind.names))
+
+
+def _names_of_layer(text: str, whole: str, reserved: Collection[str]) -> tuple[str, ...]:
+    names = tuple(known_spelling(part.strip()) for part in text.split("+"))
+    for part in names:
+        if part not in CATALOG and part not in reserved:
+            close = difflib.get_close_matches(part.lower(), [*CATALOG, *reserved], n=5, cutoff=0.5)
+            hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
+            raise BadInput(
+                f"unknown encoding {part!r}; {hint}`wordorder list` shows all; join several with '+', or with ',' to"
+                " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
+                ".register_encoding(name, class), or for `wordorder compare` by --arm FILE.py:CLASS=name"
+            )
+    if len(set(names)) < len(names):
+        raise BadInput(f"encoding {whole!r} names a part twice")
+    return names

@@ -1,0 +1,107 @@
+"""What the encodings of a network add to attention, worked out once per forward pass and read by every layer."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from wordorder.encodings.places import ContentTerm, Move
+from wordorder.errors import BadInput
+from wordorder.ops import Bias, Positions
+
+Term = tuple[Move, Move] | Bias | ContentTerm
+"""The term of one encoding: moves of queries and keys, a content-independent bias, or a content term."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of attention scores: ``scale * move(q_i) . move(k_j) + bias[i, j] + content`` for query i and key j."""
+
+    scale: float
+    """The factor on q.k, 1/sqrt(D) unless an encoding sets another (TUPE: 1/sqrt(2 D))."""
+    bias: Bias | None = None
+    """The content-independent bias, the sum over all encodings."""
+    query_moves: tuple[Move, ...] = ()
+    """Rotations and shifts of the queries, in the order in which they are applied."""
+    key_moves: tuple[Move, ...] = ()
+    content: tuple[ContentTerm, ...] = ()
+    window: int | None = None
+    """Tokens that a query sees on a visible side, itself included; None = all that the mask lets it see."""
+    positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
+    """Positions of the queries and of the keys; None = unknown, and not checked."""
+    two_sided: bool = field(default=False, compare=False)
+    """Whether an encoding has separate weights for keys on the right, which a causal mask would hide."""
+    head_dim: int | None = field(default=None, compare=False)
+    """Channels per head, D, that the encodings were built for; None = unknown, and not checked."""
+
+    @property
+    def moves(self) -> bool:
+        """Tell whether queries or keys are rotated or shifted before their product."""
+        return bool(self.query_moves or self.key_moves)
+
+    def move_queries(self, q_BHTD: Tensor) -> Tensor:
+        """Rotate and shift queries by their positions."""
+        for move in self.query_moves:
+            q_BHTD = move.apply(q_BHTD)
+        return q_BHTD
+
+    def move_keys(self, k_BHSD: Tensor) -> Tensor:
+        """Rotate and shift keys by their positions."""
+        for move in self.key_moves:
+            k_BHSD = move.apply(k_BHSD)
+        return k_BHSD
+
+
+@dataclass(frozen=True)
+class LayerTerms:
+    """The terms of all layers of a network: one `Terms` for each kind of layer."""
+
+    kinds: tuple[Terms, ...]
+    kind_of_layer: tuple[int, ...] = ()
+    """For each layer the index of its kind; empty where all layers are of one kind."""
+    content_of_layer: tuple[tuple[int, ...], ...] = ()
+    """For each layer and content term of its kind, the number of layers before it that have the term."""
+
+    def layer(self, index: int) -> Terms:
+        """Return the terms of layer ``index`` (from 0).
+
+        Raises:
+            BadInput: there is no such layer.
+        """
+        if index < 0 or (self.kind_of_layer and index >= len(self.kind_of_layer)):
+            last = f" .. {len(self.kind_of_layer) - 1}" if self.kind_of_layer else " on"
+            raise BadInput(f"index must be that of a layer, from 0{last}, got {index}")
+        terms = self.kinds[self.kind_of_layer[index] if self.kind_of_layer else 0]
+        if len(terms.content) == 0:  # a tracer knows no "not" of a tuple
+            return terms
+        before = self.content_of_layer[index] if self.content_of_layer else (index,) * len(terms.content)
+        return replace(terms, content=tuple(term.layer(n) for term, n in zip(terms.content, before, strict=True)))
+
+    def right_only(self) -> "LayerTerms":
+        """Return the terms with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
+        kinds = (replace(terms, content=tuple(term.right_only() for term in terms.content)) for terms in self.kinds)
+        return replace(self, kinds=tuple(kinds))
+
+
+def combine_terms(
+    scale: float,
+    terms: Iterable[Term],
+    *,
+    window: int | None = None,
+    positions: tuple[Positions, Positions] | None = None,
+    two_sided: bool = False,
+    head_dim: int | None = None,
+) -> Terms:
+    """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added."""
+    moves: list[tuple[Move, Move]] = []
+    content: list[ContentTerm] = []
+    bias: Bias | None = None
+    for term in terms:
+        if isinstance(term, Bias):
+            bias = term if bias is None else bias + term
+        elif isinstance(term, ContentTerm):
+            content.append(term)
+        else:
+            moves.append(term)
+    queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
+    return Terms(scale, bias, queries, keys, tuple(content), window, positions, two_sided, head_dim)
