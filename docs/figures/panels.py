@@ -14,7 +14,7 @@ import wordorder
 from wordorder import encodings
 from wordorder.encodings import pattern_of
 from wordorder.inspection import score_maps
-from wordorder.ops import t5_bucket
+from wordorder.ops import Arbitrary, Contiguous, t5_bucket
 
 Panel = Callable[[Any, Any], None]
 COLOURS = [plt.get_cmap("viridis")(x / 4) for x in range(4)]
@@ -101,8 +101,8 @@ def fading_product(axes: Any, _: Any) -> None:
     distance, ones = torch.arange(2049), torch.ones(1, 1, 1, 64)
     fades, turns = encodings.XPos(64), encodings.Rotary(64)
     for name, kind, colour in (("rope", turns, COLOURS[2]), ("xpos", fades, COLOURS[0])):
-        of_queries, _ = kind.prepare(torch.tensor([[2048]]), distance[None])
-        _, of_keys = kind.prepare(torch.tensor([[2048]]), distance[None])
+        of_queries, _ = kind(Arbitrary(torch.tensor([[2048]])), Arbitrary(distance[None]))
+        _, of_keys = kind(Arbitrary(torch.tensor([[2048]])), Arbitrary(distance[None]))
         product = of_keys.apply(ones.expand(1, 1, 2049, 64)) @ of_queries.apply(ones).mT
         axes.plot(2048 - distance, product[0, 0, :, 0] / 64, color=colour, label=name, linewidth=1)
     axes.set_xlabel("distance i - j (tokens)")
@@ -183,7 +183,7 @@ def learned_function(axes: Any, model: Any) -> None:
 
 def clipped_rows(axes: Any, _: Any) -> None:
     """Draw the table row that each pair reads."""
-    rows = encodings.Shaw(8, layers=1, max_distance=8).prepare(torch.arange(24)[None], torch.arange(24)[None]).row_BTS
+    rows = encodings.Shaw(8, layers=1, max_distance=8)(Contiguous(24), Contiguous(24)).row_BTS
     shown(axes, rows[0], bar="row of the table")
     axes.set_title("clip(j - i, -8, 8) + 8")
 

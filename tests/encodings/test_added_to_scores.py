@@ -80,7 +80,7 @@ def test_distance_terms_are_toeplitz_where_positions_are_contiguous(encoding):
 def test_shaw_matches_the_paper_with_gradient(length, max_distance):
     shaw = Shaw(5, layers=2, max_distance=max_distance).double()
     q = torch.randn(2, 3, length, 5, dtype=torch.float64, requires_grad=True)
-    term = shaw.prepare(Contiguous(length), Contiguous(length)).layer(1)
+    term = shaw(Contiguous(length), Contiguous(length)).layer(1)
     ours = term.scores(q, q, 0.3, None)
     table = shaw.tables[1].weight
     paper = torch.stack(
@@ -103,7 +103,7 @@ def test_shaw_matches_the_paper_with_gradient(length, max_distance):
     ):
         assert_close(ours_grad, paper_grad, rtol=1e-12, atol=1e-12)
     scattered = torch.randint(40, (2, length))
-    free = shaw.prepare(scattered, scattered).layer(0).scores(q, q, 1.0, None)
+    free = shaw(Arbitrary(scattered), Arbitrary(scattered)).layer(0).scores(q, q, 1.0, None)
     b, i, j = 1, length // 2, length - 1
     row = int((scattered[b, j] - scattered[b, i]).clamp(-max_distance, max_distance)) + max_distance
     assert_close(free[b, :, i, j], q[b, :, i] @ shaw.tables[0].weight[row])

@@ -97,7 +97,7 @@ def test_each_part_is_asked_once_and_serves_all_layers_that_name_it():
     encoding = build("rope+tupe-a,none,tupe-a,rope,shaw,shaw+rope")
     calls = []
     originals = {type(part): (method, getattr(type(part), method)) for part, method in [
-        (encoding.parts["rope"], "prepare"), (encoding.parts["tupe"], "forward"), (encoding.parts["shaw"], "prepare"),
+        (encoding.parts["rope"], "forward"), (encoding.parts["tupe"], "forward"), (encoding.parts["shaw"], "forward"),
     ]}  # fmt: skip
     patches = [
         patch.object(kind, method, lambda *a, _m=original, _k=kind, **k: (calls.append(_k.__name__), _m(*a, **k))[1])
@@ -134,7 +134,7 @@ def test_tables_by_layer_are_held_for_the_layers_that_use_them(name):
     using = [layer for layer in range(6) if shaw in encoding.parts_of(layer)]
     assert len(shaw.tables) == len(using)
     order, q, k = encoding.prepare(Contiguous(5)), torch.randn(1, 4, 5, D), torch.randn(1, 4, 5, D)
-    plain = shaw.prepare(Contiguous(5), Contiguous(5))
+    plain = shaw(Contiguous(5), Contiguous(5))
     for table, layer in enumerate(using):
         (term,) = order.layer(layer).content
         assert_close(term.scores(q, k, 0.5, None), plain.layer(table).scores(q, k, 0.5, None))

@@ -84,7 +84,7 @@ def test_positions_of_any_kind_read_their_rows():
 def test_the_first_token_is_not_reset():
     """TUPE would make row 0 constant; here [CLS] is a place like any other."""
     encoding = build()
-    queries, keys = encoding.prepare(Contiguous(9), Contiguous(9))
+    queries, keys = encoding(Contiguous(9), Contiguous(9))
     term = queries.vector_BHTD @ keys.vector_BHTD.mT
     assert (term[..., 0, :].std(-1) > 1e-2).all()
     assert (term[..., 1:, 0].std(-1) > 1e-2).all()
@@ -128,9 +128,9 @@ def test_bert_base_adds_two_projections():
         (lambda: UntiedSum(0, heads=4, max_positions=8), "width"),
         (lambda: UntiedSum(8, heads=0, max_positions=8), "heads"),
         (lambda: UntiedSum(8, heads=4, max_positions=0), "max_positions"),
-        (lambda: build().prepare(Contiguous(161), Contiguous(161)), "max_positions=160"),
-        (lambda: build().prepare(torch.tensor([160]), torch.tensor([0])), "max_positions=160"),
-        (lambda: build().prepare(torch.tensor([-1]), torch.tensor([0])), "negative"),
+        (lambda: build()(Contiguous(161), Contiguous(161)), "max_positions=160"),
+        (lambda: build()(Contiguous(1, 160), Contiguous(1)), "max_positions=160"),
+        (lambda: build()(Arbitrary(torch.tensor([[-1]])), Contiguous(1)), "negative"),
         (
             lambda: build_encoding("untied-sum", width=8, heads=2, layers=1, max_positions=8, use="cross-attention"),
             "cross-attention.*no common axis",

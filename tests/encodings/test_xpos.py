@@ -116,7 +116,7 @@ def test_a_text_of_32_768_tokens_neither_overflows_nor_loses_the_near_keys(dtype
     assert (ours.double() - slow).abs().max() <= bound * slow.abs().max()
     grads = torch.autograd.grad(ours.sum(), leaves)
     assert all(grad.isfinite().all() for grad in grads)
-    whole = XPos(D).prepare(Contiguous(length), Contiguous(length), dtype=dtype)
+    whole = XPos(D)(Contiguous(length), Contiguous(length), dtype=dtype)
     for move in whole:
         assert move.apply(torch.ones(1, 1, length, D, dtype=dtype)).isfinite().all()
 
@@ -131,13 +131,13 @@ def test_windows_that_would_overflow_are_refused(dtype, longest):
         if length < longest:
             moved = [
                 move.apply(torch.full((1, 1, length, D), 3.0, dtype=dtype))
-                for move in encoding.prepare(where, where, dtype=dtype)
+                for move in encoding(where, where, dtype=dtype)
             ]
             assert all(x.isfinite().all() for x in moved)
         else:
             with pytest.raises(ValueError, match=f"holds .* tokens in .*, got {length}; take a larger scale_base"):
-                encoding.prepare(where, where, dtype=dtype)
-            XPos(D, scale_base=1024).prepare(where, where, dtype=dtype)
+                encoding(where, where, dtype=dtype)
+            XPos(D, scale_base=1024)(where, where, dtype=dtype)
 
 
 def network(encoding_options=None, **more):

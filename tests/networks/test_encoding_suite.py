@@ -122,8 +122,8 @@ class Narrow(OnScores):
         super().__init__()
         self.heads = heads
 
-    def forward(self, query_positions, key_positions, device=None, dtype=torch.float32):
-        distance = distances_BTS(as_positions(key_positions), as_positions(key_positions))
+    def forward(self, query, key, *, dtype=torch.float32, device=None):
+        distance = distances_BTS(key, key)
         return DenseBias(-distance.abs().half()[:, None].expand(-1, self.heads, -1, -1))
 
 
@@ -133,8 +133,8 @@ class Needy(Added):
 
 
 class NoTurn(Rotary):
-    def prepare(self, query_positions, key_positions, *, dtype, device):
-        return super().prepare(query_positions, key_positions, dtype=dtype, device=device)[:1]
+    def forward(self, query, key, *, dtype=torch.float32, device=None):
+        return super().forward(query, key, dtype=dtype, device=device)[:1]
 
 
 class Looking(Added):
@@ -152,9 +152,9 @@ class SharedPosition(OnScores):
         super().__init__()
         self.table = nn.Parameter(torch.zeros(heads, 64))
 
-    def forward(self, query_positions, key_positions, device=None, dtype=torch.float32):
-        key = as_positions(key_positions).index_BT(device)[:1] % 64
-        queries = as_positions(query_positions).length
+    def forward(self, query, key, *, dtype=torch.float32, device=None):
+        key = key.index_BT(device)[:1] % 64
+        queries = query.length
         return DenseBias(self.table[:, key[0]][None, :, None, :].expand(-1, -1, queries, -1), may_hide=False)
 
 

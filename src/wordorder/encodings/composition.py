@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 
 import torch
@@ -12,8 +13,8 @@ from wordorder.encodings.pattern import LayerKind
 from wordorder.encodings.places import (
     PLACES,
     Encoding,
+    InAttention,
     OnEmbeddings,
-    OnQueriesAndKeys,
     OnScores,
     OnScoresByContent,
     ReplacesEmbedding,
@@ -163,13 +164,10 @@ class Composition(nn.Module):
         terms: dict[str, Term] = {}
         for name, part in self.parts.items():
             place = self.place_of[name]
-            if place is OnQueriesAndKeys:
-                terms[name] = part(query, key, dtype=dtype, device=device)
-            elif place is OnScores:
-                with no_autocast(device):  # a few rows of a table: 16 bits would cost exactness and save nothing
-                    terms[name] = part(query, key, device, dtype)
-            elif place is OnScoresByContent:
-                terms[name] = part(query, key, device=device)
+            if issubclass(place, InAttention):
+                # of a bias a few rows of a table: 16 bits would cost exactness and save nothing
+                with no_autocast(device) if place is OnScores else nullcontext():
+                    terms[name] = part(query, key, dtype=dtype, device=device)
         kinds = (
             combine_terms(
                 scale,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentTerm, OnScoresByContent, check_positive
-from wordorder.ops import Arbitrary, Mask, PositionsLike, as_positions
+from wordorder.ops import Arbitrary, Mask, Positions
 from wordorder.ops.execution import no_autocast, transformed
 
 
@@ -68,12 +68,17 @@ class CoPE(OnScoresByContent):
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
         return tuple(self.parameters())
 
-    def prepare(
-        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
+    def forward(
+        self,
+        query: Positions,
+        key: Positions,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> "CoPEScores":
         """Return the term with the order in which keys are counted: by position where positions are arbitrary."""
-        del query_positions
-        key, rank_BS = as_positions(key_positions), None
+        del query, dtype
+        rank_BS = None
         if isinstance(key, Arbitrary):
             rank_BS = key.index_BT(device).argsort(dim=-1, stable=True)
         return CoPEScores(self, rank_BS, 0)

@@ -14,10 +14,9 @@ from wordorder.ops import (
     Bias,
     DenseBias,
     Mask,
-    PositionsLike,
+    Positions,
     RelativeBias,
     RelativeKeyBias,
-    as_positions,
     diagonal_distances,
     diagonals_not_to_the_right,
     seen_diagonals,
@@ -128,11 +127,15 @@ class DeBERTa(OnScoresByContent):
             back = _log_bucket(back, self.buckets, self.max_distance)
         return (back + self.span).clamp(0, 2 * self.span - 1)
 
-    def prepare(
-        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
+    def forward(
+        self,
+        query: Positions,
+        key: Positions,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> "DeBERTaScores":
         """Return the term with its rows of P: T + S - 1 by distance for contiguous positions, else one per pair."""
-        query, key = as_positions(query_positions), as_positions(key_positions)
         shift = shift_between(query, key)
         if shift is None:
             back, left = -distances_BTS(query, key, device), 0

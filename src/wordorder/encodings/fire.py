@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import Generators, OnScores, check_positive
-from wordorder.ops import DenseBias, PositionsLike, as_positions
+from wordorder.ops import DenseBias, Positions
 from wordorder.ops.positions import distances_BTS
 
 NEVER_ZERO = 1e-6
@@ -95,13 +95,13 @@ class FIRE(OnScores):
 
     def forward(
         self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
-        device: torch.device | None = None,
+        query: Positions,
+        key: Positions,
+        *,
         dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> DenseBias:
         """Return the function of every pair's share, (B or 1, H, T, S)."""
-        query, key = as_positions(query_positions), as_positions(key_positions)
         device = device or self.c.device
         wide = torch.promote_types(torch.promote_types(dtype, self.c.dtype), torch.float32)
         distance_BTS = distances_BTS(query, key, device)

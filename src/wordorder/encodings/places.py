@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from wordorder.ops import (
     Positions,
     PositionsLike,
     ToeplitzBias,
-    as_positions,
     diagonal_distances,
     shift_between,
 )
@@ -182,23 +181,37 @@ class Shift(Move):
         return (x_BHTD + self.vector_BHTD).type_as(x_BHTD)
 
 
-class OnQueriesAndKeys(Encoding, ABC):
-    """An encoding that rotates queries and keys, or adds to them, before their product."""
+class InAttention(Encoding, ABC):
+    """An encoding that acts on queries and keys or on scores; it is called once per forward pass, for all layers."""
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Positions,
+        key: Positions,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+    ) -> "tuple[Move, Move] | Bias | ContentTerm":
+        """Return what positions decide: moves of queries and of keys, a bias, or a term by content.
+
+        Parameters of this module are read here and handed on in what is returned; its sub-modules may be called later.
+
+        Args:
+            query: positions of the queries.
+            key: positions of the keys; the same object where both have the same.
+            dtype: of the activations; counts where there are no parameters. Angles and biases are in at least float32.
+            device: of the activations; None = that of the parameters, else the CPU.
+        """
+
+
+class OnQueriesAndKeys(InAttention):
+    """An encoding that moves queries and keys before their product; the two moves may differ (xPos)."""
 
     place = "queries and keys"
 
-    @abstractmethod
-    def prepare(
-        self, query_positions: Positions, key_positions: Positions, *, dtype: torch.dtype, device: torch.device
-    ) -> tuple[Move, Move]:
-        """Return the moves of queries and of keys, once per forward; the two may differ (xPos)."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Move, Move]:
-        """Call `prepare`: networks call the module, so that hooks, adapters and offloading act."""
-        return self.prepare(*args, **kwargs)
-
-
-class OnScores(Encoding, ABC):
+class OnScores(InAttention):
     """An encoding that adds a content-independent bias to the scores, shared by all layers."""
 
     place = "scores"
@@ -208,22 +221,9 @@ class OnScores(Encoding, ABC):
         """True if row and column 0 of the bias are numbers of their own, decided by no position or distance ([CLS])."""
         return False
 
-    def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
+    def maps(self, positions: Positions) -> dict[str, Tensor]:
         """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last."""
         return {"relative": self(positions, positions).dense()}
-
-    @abstractmethod
-    def forward(
-        self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Bias:
-        """Return the bias for these queries and keys.
-
-        ``device`` defaults to that of the parameters, else the CPU; ``dtype`` counts where there are no parameters.
-        """
 
 
 class OnDistance(OnScores):
@@ -235,13 +235,13 @@ class OnDistance(OnScores):
 
     def forward(
         self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
-        device: torch.device | None = None,
+        query: Positions,
+        key: Positions,
+        *,
         dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> Bias:
         """Return a `ToeplitzBias` with one number per distance where positions are contiguous, else a `DenseBias`."""
-        query, key = as_positions(query_positions), as_positions(key_positions)
         device = device or next((parameter.device for parameter in self.parameters()), None)
         shift = shift_between(query, key)
         if shift is not None:
@@ -279,21 +279,10 @@ class ContentTerm(ABC):
         return self
 
 
-class OnScoresByContent(Encoding, ABC):
+class OnScoresByContent(InAttention):
     """An encoding that adds to the scores a term that depends on queries, keys or both."""
 
     place = "scores, by content"
-
-    @abstractmethod
-    def prepare(self, query_positions: Positions, key_positions: Positions, *, device: torch.device) -> ContentTerm:
-        """Compute what depends on positions alone, once per forward, and return the term.
-
-        Parameters of this module are read here and handed on in the term; its sub-modules may be called later.
-        """
-
-    def forward(self, *args: Any, **kwargs: Any) -> ContentTerm:
-        """Call `prepare`: networks call the module, so that hooks, adapters and offloading act."""
-        return self.prepare(*args, **kwargs)
 
 
 PLACES = (OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Rotation, check_choice, check_sines
-from wordorder.ops import PositionsLike, as_positions
+from wordorder.ops import Positions, PositionsLike, as_positions
 
 Ramp = Literal["dimension", "turns"]
 
@@ -49,26 +49,26 @@ class Rotary(OnQueriesAndKeys):
         """Return the factor on both cosine and sine; 1 for a pure rotation."""
         return 1.0
 
-    def prepare(
+    def forward(
         self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
+        query: Positions,
+        key: Positions,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> tuple[Rotation, Rotation]:
         """Return the rotations of queries and keys, one object for both if they have the same positions."""
-        of_queries = self.rotation(query_positions, dtype=dtype, device=device)
-        if key_positions is query_positions:
+        of_queries = self.rotation(query, dtype=dtype, device=device)
+        if key is query:
             return of_queries, of_queries
-        return of_queries, self.rotation(key_positions, dtype=dtype, device=device)
+        return of_queries, self.rotation(key, dtype=dtype, device=device)
 
     def rotation(
-        self, positions: PositionsLike, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+        self, positions: Positions, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
     ) -> Rotation:
         """Return the cosines and sines at these positions, in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
-        position_BT = as_positions(positions).index_BT(device)
+        position_BT = positions.index_BT(device)
         frequency_K = self.frequencies(dtype=wide, device=position_BT.device)
         angle_B1TK = position_BT[:, None, :, None].to(wide) * frequency_K
         return Rotation(angle_B1TK.cos() * self.magnitude(), angle_B1TK.sin() * self.magnitude())
@@ -77,7 +77,7 @@ class Rotary(OnQueriesAndKeys):
         """Rotate queries or keys."""
         if x_BHTD.shape[-1] != self.head_dim:
             raise ValueError(f"x must end in head_dim={self.head_dim}, got {tuple(x_BHTD.shape)}")
-        return self.rotation(positions, dtype=x_BHTD.dtype, device=x_BHTD.device).apply(x_BHTD)
+        return self.rotation(as_positions(positions), dtype=x_BHTD.dtype, device=x_BHTD.device).apply(x_BHTD)
 
 
 class LinearScaledRotary(Rotary):

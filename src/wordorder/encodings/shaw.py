@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentTerm, OnScoresByContent, check_positive
-from wordorder.ops import Contiguous, Mask, PositionsLike, as_positions, shift_between
+from wordorder.ops import Contiguous, Mask, Positions, shift_between
 from wordorder.ops.positions import distances_BTS
 
 
@@ -43,11 +43,15 @@ class Shaw(OnScoresByContent):
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
         return tuple(self.parameters())
 
-    def prepare(
-        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
+    def forward(
+        self,
+        query: Positions,
+        key: Positions,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> "ShawScores":
         """Return the term with the table row of each pair, (1 or B, T, S); one matrix for contiguous positions."""
-        query, key = as_positions(query_positions), as_positions(key_positions)
         shift = shift_between(query, key)
         if shift is not None:  # one matrix for all examples
             query, key = Contiguous(query.length), Contiguous(key.length, shift)

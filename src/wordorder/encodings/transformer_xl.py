@@ -16,10 +16,9 @@ from wordorder.ops import (
     DenseBias,
     LowRankBias,
     Mask,
-    PositionsLike,
+    Positions,
     RelativeBias,
     ToeplitzBias,
-    as_positions,
     diagonal_distances,
     diagonals_not_to_the_right,
     relative_shift,
@@ -136,11 +135,15 @@ class TransformerXL(OnScoresByContent):
         angle = distance.to(wide)[..., None] * self.base ** (-two_m_K / self.width)
         return torch.cat((angle.sin(), angle.cos()), dim=-1)
 
-    def prepare(
-        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
+    def forward(
+        self,
+        query: Positions,
+        key: Positions,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> "TransformerXLScores":
         """Return the term with the distances that occur (T + S - 1 for contiguous positions) and their sines."""
-        query, key = as_positions(query_positions), as_positions(key_positions)
         shift = shift_between(query, key)
         column_BTS: Tensor | None = None
         left: int | None = None

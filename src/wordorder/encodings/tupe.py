@@ -142,14 +142,15 @@ class TUPE(ProjectedPositions, OnScores):
 
     def forward(
         self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
-        device: torch.device | None = None,
+        query: Positions,
+        key: Positions,
+        *,
         dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
     ) -> Bias:
         """Return the correlation of positions, [CLS] untied, in the dtype of the parameters."""
         del dtype
-        return self._bias(as_positions(query_positions), as_positions(key_positions), device or _device_of(self))
+        return self._bias(query, key, device or _device_of(self))
 
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """Return the query projection and free thetas: with these at 0 all correlations and both thetas are 0.
@@ -300,7 +301,7 @@ class TUPERelative(TUPE):
         return {**super().cost_parts(), "relative table": self.relative.table.weight.numel() + extra}
 
     def _bias(self, query: Positions, key: Positions, device: torch.device) -> Bias:
-        return super()._bias(query, key, device) + self.relative(query, key, device)
+        return super()._bias(query, key, device) + self.relative(query, key, device=device)
 
     def _cls_scores(self, query: Positions, key: Positions, device: torch.device) -> tuple[Tensor, Tensor] | None:
         of_positions = super()._cls_scores(query, key, device)

@@ -4,7 +4,7 @@ import torch
 
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
 from wordorder.encodings.tupe import ProjectedPositions
-from wordorder.ops import PositionsLike, as_positions
+from wordorder.ops import Positions
 
 
 class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
@@ -55,15 +55,14 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         """Return 1/sqrt(4 d), for four terms of equal variance."""
         return (4 * head_dim) ** -0.5
 
-    def prepare(
+    def forward(
         self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
+        query: Positions,
+        key: Positions,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> tuple[Shift, Shift]:
         """Return position queries and position keys, in the dtype of the parameters."""
         del dtype
-        query, key = as_positions(query_positions), as_positions(key_positions)
         return Shift(self.position_queries(query, device)), Shift(self.position_keys(key, device))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Rotation, check_positive
 from wordorder.encodings.rope import Rotary
-from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions
+from wordorder.ops import Contiguous, Positions
 
 ROOM_FOR_PRODUCTS = 7.0
 """Natural log of the largest product of a query and a key that is allowed for, before the factors of xPos."""
@@ -64,16 +64,15 @@ class XPos(OnQueriesAndKeys):
         self.rotary = Rotary(head_dim, base=base)
         self.head_dim, self.scale_base, self.gamma = head_dim, scale_base, gamma
 
-    def prepare(
+    def forward(
         self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
+        query: Positions,
+        key: Positions,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> tuple[Rotation, Rotation]:
         """Return the moves of queries and of keys, which share the centre c."""
-        query, key = as_positions(query_positions), as_positions(key_positions)
         self._check_window(query, key, dtype)
         centre = _centre(query, key, device)
         turn = self.rotary.rotation(query, dtype=dtype, device=device)

@@ -218,9 +218,9 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
         tokens = torch.randint(SIZES["vocabulary"], (BATCH, QUERIES))
         yield from _like(part(tokens, Contiguous(QUERIES)), shape, dtype, "embeddings")
     elif isinstance(part, OnQueriesAndKeys):
-        moves = part.prepare(query, key, dtype=dtype, device=torch.device("cpu"))
+        moves = part(query, key, dtype=dtype)
         if len(moves) != 2 or not all(isinstance(move, Move) for move in moves):  # pyright: ignore[reportUnnecessaryIsInstance]
-            yield f"prepare must return two Moves, of the queries and of the keys, got {moves!r}"
+            yield f"forward must return two Moves, of the queries and of the keys, got {moves!r}"
             return
         for move, tokens in zip(moves, (QUERIES, KEYS), strict=True):
             x_BHTD = torch.randn(BATCH, HEADS, tokens, HEAD_DIM, dtype=dtype)
@@ -229,9 +229,9 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
         for pair in ((query, key), (_packed(), _packed()), (Contiguous(1), Contiguous(1))):
             yield from _bias_faults(part, *pair, dtype)
     elif isinstance(part, OnScoresByContent):
-        term = part.prepare(query, key, device=torch.device("cpu"))
+        term = part(query, key, dtype=dtype)
         if not isinstance(term, ContentTerm):  # pyright: ignore[reportUnnecessaryIsInstance]
-            yield f"prepare must return ContentTerm, got {type(term).__name__}"
+            yield f"forward must return a ContentTerm, got {type(term).__name__}"
             return
         q_BHTD = torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM, dtype=dtype)
         k_BHSD = torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=dtype)
@@ -240,7 +240,7 @@ def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
 
 
 def _bias_faults(part: OnScores, query: Positions, key: Positions, dtype: torch.dtype) -> Iterator[str]:
-    bias = part(query, key, torch.device("cpu"), dtype)
+    bias = part(query, key, dtype=dtype)
     if not isinstance(bias, Bias):  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), got {type(bias).__name__}"
         return

@@ -309,7 +309,7 @@ def real_scores(encoder: Encoder, ids_T: Tensor) -> Tensor:
 def _shifts(part: OnQueriesAndKeys, length: int, device: torch.device) -> tuple[Tensor, Tensor] | None:
     """Return what an encoding adds to queries and keys at each position, (N, H, D); None if it turns them instead."""
     where = Contiguous(length)
-    query, key = part.prepare(where, where, dtype=torch.float32, device=device)
+    query, key = part(where, where, device=device)
     if not (isinstance(query, Shift) and isinstance(key, Shift)):
         return None
     return query.vector_BHTD[0].transpose(0, 1), key.vector_BHTD[0].transpose(0, 1)
