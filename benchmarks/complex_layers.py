@@ -18,7 +18,7 @@ import torch
 from timing import interleave, machine
 from torch import Tensor, nn
 
-from wordorder.attention import Call, plan_attention
+from wordorder.attention import Call, LayerStep, plan_attention
 from wordorder.encodings import Terms
 from wordorder.networks import EncoderLayer, TransformerOptions
 from wordorder.networks.complex_valued import ComplexOptions
@@ -87,7 +87,7 @@ def layer_step(blocks: TransformerOptions) -> Callable[[], Any]:
         device=x.device,
     )
     plan, leaves = plan_attention(order, None, call, backend=blocks.backend), [x, *layer.parameters()]
-    return lambda: gradients(layer(x, plan), leaves, upstream)
+    return lambda: gradients(layer(x, LayerStep(plan))[0], leaves, upstream)
 
 
 def recurrent_layers(inputs: int = 256, hidden: int = 128) -> dict[str, Callable[[], Any]]:

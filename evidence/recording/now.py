@@ -92,7 +92,9 @@ def key_cache() -> Any:
 
 def slots(memory: Any) -> Mapping[str, Tensor]:
     """Return what a memory holds, by name."""
-    return memory.slots()
+    # heads came before slots once
+    axis = {"read_outs": 2, "normalisers": 2}
+    return {name: t.movedim(1, axis.get(name.partition(".")[0], 1)) for name, t in memory.slots.items()}
 
 
 # --- text, recipes, costs -----------------------------------------------------------------------------------------

@@ -2,30 +2,29 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder import LookAheadMemory, SegmentRecurrence
+from wordorder import Decoder, LookAheadMemory, SegmentRecurrence
 from wordorder.errors import BadInput
-from wordorder.memory import LookAheadState, MemoryState, RecurrenceState
+from wordorder.memory import MemoryState
 
 
 def look_ahead_state(batch=3, slots=4, layers=2, **given):
-    return LookAheadState(
-        embeddings=torch.randn(batch, slots, 6),
-        read_outs=tuple(torch.randn(batch, 2, slots, 3) for _ in range(layers)),
-        normalisers=tuple(torch.randn(batch, 2, slots) for _ in range(layers)),
-        **{"position": 9, "entered": 3, **given},
-    )
+    shapes = LookAheadMemory(4).slot_shapes(layers + 1, channels=6, heads=2)
+    tensors = {name: torch.randn(batch, slots, *shape) for name, shape in shapes.items()}
+    return MemoryState(kind="look-ahead", layers=layers + 1, slots=tensors, **{"position": 9, "entered": 3, **given})
 
 
 def recurrence_state(batch=3, slots=4, layers=2, **given):
-    hidden = tuple(torch.randn(batch, slots, 6) for _ in range(layers))
-    return RecurrenceState(hidden=hidden, **{"position": 9, "entered": 3, **given})
+    tensors = {f"hidden.{layer}": torch.randn(batch, slots, 6) for layer in range(layers)}
+    return MemoryState(
+        kind="segment-recurrence", layers=layers, slots=tensors, **{"position": 9, "entered": 3, **given}
+    )
 
 
 STATES = pytest.mark.parametrize("make", [look_ahead_state, recurrence_state])
 
 
 def assert_same(ours, theirs):
-    assert type(ours) is type(theirs)
+    assert (ours.kind, ours.layers) == (theirs.kind, theirs.layers)
     assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
 
 
@@ -50,8 +49,8 @@ def test_beams_take_their_rows_along(make):
     chosen = state.reorder(torch.tensor([2, 2, 0, 1]))
     assert chosen.position.tolist() == [9, 9, 3, 6]
     assert chosen.entered_B.tolist() == [3, 3, 1, 2]
-    for name, tensor in chosen.slots().items():
-        assert_close(tensor, state.slots()[name][[2, 2, 0, 1]])
+    for name, tensor in chosen.slots.items():
+        assert_close(tensor, state.slots[name][[2, 2, 0, 1]])
     with pytest.raises(ValueError, match=r"rows to go on from must lie in 0 \.\. 2, got -1 \.\. 3"):
         state.reorder(torch.tensor([3, -1]))
     with pytest.raises(ValueError, match=r"rows to go on from must be whole numbers \(rows,\), got torch.bool \(3,\)"):
@@ -66,10 +65,8 @@ def test_the_newest_slots(make):
     assert newest.entered == 2
     assert newest.entered_B.tolist() == [0, 2, 2]
     assert newest.valid_BM.all()
-    for name, tensor in newest.slots().items():
-        assert_close(
-            tensor, state.slots()[name].movedim(state.slot_axis(name), 0)[2:].movedim(0, state.slot_axis(name))
-        )
+    for name, tensor in newest.slots.items():
+        assert_close(tensor, state.slots[name][:, 2:])
     assert state.last(9) is state
     with pytest.raises(ValueError, match="length must not be negative, got -1"):
         state.last(-1)
@@ -87,18 +84,20 @@ def test_rows_forget(make):
 
 def test_another_kind_or_a_missing_entry_is_refused():
     tensors = look_ahead_state().state_dict()
-    with pytest.raises(ValueError, match=r"one kind, look-ahead or segment-recurrence, got \['elsewhere'\]"):
-        MemoryState.from_state_dict({"elsewhere.position": torch.tensor(1)})
+    with pytest.raises(ValueError, match=r"one kind, got \['elsewhere', 'look-ahead'\]"):
+        MemoryState.from_state_dict({**tensors, "elsewhere.position": torch.tensor(1)})
     with pytest.raises(ValueError, match="lacks position"):
         MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.position"})
-    with pytest.raises(ValueError, match=r"keeps embeddings, read_outs\.0, normalisers\.0"):
-        MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.normalisers.1"})
+    network = Decoder(9, width=6, layers=3, heads=2, memory=LookAheadMemory(4))
+    broken = MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.normalisers.1"})
+    with pytest.raises(ValueError, match=r"not whole: normalisers\.1 has None per slot, and this network needs \(2,\)"):
+        network(torch.ones(3, 2, dtype=torch.long), memory=broken)
     with pytest.raises(ValueError, match="got no entries; pass what state_dict gave"):
         MemoryState.from_state_dict({})
-    for kind, keeps in (("look-ahead", "embeddings"), ("segment-recurrence", "hidden")):
-        numbers = {f"{kind}.position": torch.tensor(1), f"{kind}.entered": torch.tensor(1)}
-        with pytest.raises(ValueError, match=rf"keeps {keeps}.*, got none of them"):
-            MemoryState.from_state_dict(numbers)
+    with pytest.raises(ValueError, match="lacks slots"):
+        MemoryState.from_state_dict(
+            {f"look-ahead.{name}": torch.tensor(1) for name in ("position", "entered", "layers")}
+        )
 
 
 @STATES
@@ -140,7 +139,7 @@ def test_one_row_is_a_batch_of_one_and_there_is_no_other(make):
     state = make()
     rows = list(state)
     assert [row.batch for row in rows] == [1, 1, 1]
-    for name, slots in rows[1].slots().items():
-        assert torch.equal(slots[0], state.slots()[name][1])
+    for name, slots in rows[1].slots.items():
+        assert torch.equal(slots[0], state.slots[name][1])
     with pytest.raises(IndexError, match=r"row must lie in 0 \.\. 2, got 3"):
         state[3]

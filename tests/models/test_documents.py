@@ -214,9 +214,17 @@ def test_look_ahead_in_an_encoder_is_that_of_the_equations(encoding, slope, leng
         state, start = output.memory, start + count
         assert_close(ours[-1], hidden, rtol=0, atol=1e-10)
         for layer in range(2):
-            assert_close(state.normalisers[layer][0, 0], torch.stack([n[layer] for *_, n in kept]), rtol=0, atol=1e-10)
             assert_close(
-                state.read_outs[layer][0, 0], torch.stack([r[layer] for _, _, r, _ in kept]), atol=1e-10, rtol=0
+                state.slots[f"normalisers.{layer}"][0, :, 0],
+                torch.stack([n[layer] for *_, n in kept]),
+                rtol=0,
+                atol=1e-10,
+            )
+            assert_close(
+                state.slots[f"read_outs.{layer}"][0, :, 0],
+                torch.stack([r[layer] for _, _, r, _ in kept]),
+                atol=1e-10,
+                rtol=0,
             )
     upstream = torch.randn(sum(cuts), 6, dtype=torch.float64)
     names, parameters = zip(*encoder.named_parameters(), strict=True)
@@ -235,7 +243,7 @@ def test_the_first_layers_normaliser_is_over_all_that_was_read():
         read = layer.attention_norm(encoder.embedding(ids[0, : start + cut]))
         q, k, _ = (part.view(-1, 2, 4).transpose(0, 1) for part in layer.attention.qkv(read).split(8, -1))
         expected = torch.logsumexp(q @ k.mT / 2.0, -1)
-        assert_close(state.normalisers[0][0], expected.detach(), rtol=0, atol=1e-12)
+        assert_close(state.slots["normalisers.0"][0].T, expected.detach(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

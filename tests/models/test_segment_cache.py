@@ -64,7 +64,7 @@ def by_cache(model, x, pieces, **given):
 
 
 def assert_same_memory(ours, expected, **tolerance):
-    assert_close(dict(ours.slots()), dict(expected.slots()), **(tolerance or EXACT))
+    assert_close(dict(ours.slots), dict(expected.slots), **(tolerance or EXACT))
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -145,7 +145,7 @@ def test_left_padding(encoding, memory):
     alone, left = by_segments(model, x[2:, 3:], cuts=[2, 5, 5, 5, 3])
     assert_close(ours[2:, 3:], alone, **EXACT)
     assert_close(ours[:1], by_segments(model, x[:1])[0], **EXACT)
-    assert cache.segment.valid_BT is None
+    assert cache.segment.tokens_BT is None
     state = cache.fold()
     assert state.valid_BM is None
     assert state.position.tolist() == [23, 13, 20]

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, Seq2Seq
-from wordorder.attention import Call, plan_attention
+from wordorder.attention import Call, LayerStep, Source, plan_attention
 from wordorder.encodings import Terms
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache, TransformerKeywords, TransformerOptions, initialise
@@ -87,10 +87,10 @@ def test_attention_and_every_gradient_match_complex128(kind, groups, shared, sco
     plan = plan_attention(order, visible, call, backend=ModulusScores() if scores == "modulus" else "reference")
     z, s = torch.complex(*split(x)), torch.complex(*split(source))
     if kind is ComplexSelfAttention:
-        ours = module(x, plan)
+        ours, _ = module(x, LayerStep(plan))
         q, k, v = number(module.qkv, z).split([12, 3 * groups, 3 * groups], dim=-1)
     else:
-        ours = module(x, source, plan)
+        ours, _ = module(x, Source(source, plan))
         q, (k, v) = number(module.q, z), number(module.kv, s).chunk(2, dim=-1)
     paper = attend(module, q, k, v, bias, visible, scores)
     leaves, upstream = [*{x, source}, *module.parameters()], torch.randn_like(ours)
@@ -282,7 +282,7 @@ def test_a_query_that_sees_nothing_weighs_nothing():
     )
     q = x.view(1, 4, 5, 6)
     plan = plan_attention(order, mask, Call.of(q, q), backend=ModulusScores())
-    found = module(x, plan)
+    found, _ = module(x, LayerStep(plan))
     assert_close(found, torch.cat((module.out.bias_real, module.out.bias_imag)).expand(1, 5, 24))
     (grad,) = torch.autograd.grad(found.sum(), x)
     assert (grad == 0).all()

@@ -11,10 +11,9 @@ from network_cases import assert_gradients_close, decoder, padded, seq2seq, shak
 from torch.testing import assert_close
 
 from wordorder import ComplexEncoder, Decoder, Encoder, LookAheadMemory, SegmentRecurrence
-from wordorder.attention import attend
+from wordorder.attention import LayerStep, Source, attend
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache
-from wordorder.networks.layer import Source
 from wordorder.ops import Contiguous, Packed
 
 LAYERS = 4
@@ -70,7 +69,7 @@ def by_hand(network, encoding, ids, *, positions=None, valid=None, source=None):
     mask = None if valid is None else ~valid
     for layer, (plain, table) in enumerate(stacks):
         plan = plain.plan(where, x, key_padding_mask=mask, causal=causal, backend="reference")
-        x = network.layers[layer](x, plan.layer(table), *([] if source is None else [source]))
+        x, _ = network.layers[layer](x, LayerStep(plan.layer(table), source=source))
     return network.finish(x)
 
 
@@ -181,7 +180,7 @@ def test_attention_weights_are_those_of_each_layer(encoding):
     read = network(ids, return_attentions=True, return_all_hidden=True)
     for layer, (plain, table) in enumerate(plain_stacks(network, encoding)):
         plan = plain.plan(Contiguous(9), read.hidden, backend="reference").layer(table)
-        expected = network.layers[layer].attention_weights(read.all_hidden[layer], plan)[0]
+        expected = network.layers[layer](read.all_hidden[layer], LayerStep(plan, weights=True))[1].weights
         assert_close(read.attentions[layer], expected, rtol=1e-12, atol=1e-12)
 
 
@@ -253,7 +252,7 @@ def test_a_segment_in_steps_equals_the_segment(encoding, memory):
         pieces.append(step.hidden)
         segment = step.segment
     assert_close(torch.cat(pieces, 1), whole.hidden, rtol=1e-10, atol=1e-10)
-    for ours, theirs in zip(segment.close().slots().values(), whole.memory.slots().values(), strict=True):
+    for ours, theirs in zip(segment.close().slots.values(), whole.memory.slots.values(), strict=True):
         assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 

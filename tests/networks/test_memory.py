@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.encodings import CATALOG
-from wordorder.memory import SegmentStep, check_step
+from wordorder.memory import Step, check_step
 
 VOCABULARY, WIDTH, HEADS = 23, 16, 2
 MEMORIES = pytest.mark.parametrize("kind", [SegmentRecurrence, LookAheadMemory], ids=["recurrence", "look-ahead"])
@@ -116,15 +116,15 @@ def test_the_first_layers_normaliser_is_that_of_all_keys_up_to_the_latest_segmen
     scores, first = first_layer_scores(decoder, ids), sum(cuts[:-1])
     key, query = torch.arange(20), torch.arange(20)[:, None]
     expected = scores.masked_fill(key > query.clamp(min=first), -torch.inf).logsumexp(-1)
-    assert_close(state.normalisers[0], expected, rtol=0, atol=1e-12)
+    assert_close(state.slots["normalisers.0"].mT, expected, rtol=0, atol=1e-12)
 
 
 def test_two_cuts_with_the_last_boundary_in_common_agree():
     decoder, ids = decoder_of(LookAheadMemory(30), encoding="t5", layers=2), tokens()
     states = [read(decoder, ids, cuts)[1] for cuts in ((5, 5, 10), (1, 3, 6, 10), (10, 10))]
     for state in states[1:]:
-        assert_close(state.normalisers[0], states[0].normalisers[0], rtol=0, atol=1e-12)
-        assert_close(state.read_outs[0], states[0].read_outs[0], rtol=0, atol=1e-12)
+        assert_close(state.slots["normalisers.0"], states[0].slots["normalisers.0"], rtol=0, atol=1e-12)
+        assert_close(state.slots["read_outs.0"], states[0].slots["read_outs.0"], rtol=0, atol=1e-12)
 
 
 @MEMORIES
@@ -162,9 +162,8 @@ def test_a_row_with_padding_is_the_row_alone(encoding, kind):
         where = state.valid_BM[row]
         assert int(where.sum()) == min(6, sum(own_cuts))
         assert int(state.position[row]) == sum(own_cuts)
-        for name, tensor in own.slots().items():
-            ours = state.slots()[name][row].movedim(state.slot_axis(name) - 1, 0)[where]
-            assert_close(ours, tensor[0].movedim(state.slot_axis(name) - 1, 0), rtol=0, atol=1e-11)
+        for name, tensor in own.slots.items():
+            assert_close(state.slots[name][row][where], tensor[0], rtol=0, atol=1e-11)
 
 
 @MEMORIES
@@ -236,8 +235,8 @@ def test_a_long_stream_with_sharp_scores_stays_finite(dtype, encoding):
             assert output.hidden.isfinite().all()
     assert state.position == 32_768
     assert state.length == 256
-    assert state.normalisers[0].dtype == state.read_outs[0].dtype == torch.float32
-    assert all(tensor.isfinite().all() for tensor in state.slots().values())
+    assert state.slots["normalisers.0"].dtype == state.slots["read_outs.0"].dtype == torch.float32
+    assert all(tensor.isfinite().all() for tensor in state.slots.values())
 
 
 @MEMORIES
@@ -281,14 +280,17 @@ def test_what_makes_no_sense_is_refused():
         decoder_of(None)(ids, memory=state)
     with pytest.raises(ValueError, match="memory holds 2 rows and the batch 1"):
         decoder(ids[:1], memory=state)
-    with pytest.raises(ValueError, match="memory must be a RecurrenceState here, got LookAheadState"):
+    with pytest.raises(ValueError, match="memory must be of segment-recurrence here, got one of look-ahead"):
         decoder_of(SegmentRecurrence(6))(ids, memory=state)
     with pytest.raises(ValueError, match="memory must be of 5 layers, got one of 3"):
         decoder_of(LookAheadMemory(6), layers=5)(ids, memory=state)
-    with pytest.raises(ValueError, match="of a network with 16 channels and 2 heads, and this one has 16 and 4"):
+    with pytest.raises(ValueError, match=r"normalisers\.0 has \(2,\) per slot, and this network needs \(4,\)"):
         decoder_of(LookAheadMemory(6), heads=4)(ids, memory=state)
     narrow = decoder_of(SegmentRecurrence(6))(ids).memory
-    with pytest.raises(ValueError, match="memory is of a network with 16 channels, and this one has 32 and 2"):
+    with pytest.raises(
+        ValueError,
+        match=r"of another network, or not whole: hidden\.0 has \(16,\) per slot, and this network needs \(32,\)",
+    ):
         decoder_of(SegmentRecurrence(6), width=32)(ids, memory=narrow)
     with pytest.raises(ValueError, match="one token at least"):
         decoder(ids[:, :0], memory=state)
@@ -309,8 +311,8 @@ def test_steps_that_cannot_be_read_are_refused():
     segment = decoder.read_segment(decoder.open_segment(), ids).segment
     with pytest.raises(ValueError, match="open it with keep=True"):
         decoder.read_segment(segment, ids)
-    step = SegmentStep(decoder.open_segment(), 6, torch.ones(2, 5, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"valid_BT must be \(batch, tokens\) = \(2, 6\), got \(2, 5\)"):
+    step = Step(decoder.open_segment(), 6, torch.ones(2, 5, dtype=torch.bool), causal=True, encoding=decoder.encoding)
+    with pytest.raises(ValueError, match=r"tokens_BT must be \(batch, tokens\) = \(2, 6\), got \(2, 5\)"):
         check_step(step, 2, channels=WIDTH, heads=HEADS)
     encoder = Encoder(VOCABULARY, width=WIDTH, heads=HEADS, layers=1, memory=LookAheadMemory(6))
     segment = encoder.read_segment(encoder.open_segment(keep=True), ids).segment

@@ -65,17 +65,19 @@ def assert_parity(decoder, slow_read, cuts, check_state):
 def check_recurrence(state, kept):
     for layer in range(LAYERS):
         slow = torch.stack([torch.stack(row.hidden[layer]) for row in kept])
-        assert_close(state.hidden[layer], slow, rtol=0, atol=1e-10)
+        assert_close(state.slots[f"hidden.{layer}"], slow, rtol=0, atol=1e-10)
 
 
 def check_look_ahead(state, kept):
-    assert_close(state.embeddings, torch.stack([torch.stack(row.embeddings) for row in kept]), rtol=0, atol=1e-10)
-    assert len(state.read_outs) == len(kept[0].read_outs)
-    for layer, read_out in enumerate(state.read_outs):
-        slow = torch.stack([torch.stack(row.read_outs[layer], 1) for row in kept])
-        assert_close(read_out, slow, rtol=0, atol=1e-10)
-        slow_lse = torch.stack([torch.stack(row.normalisers[layer], 1) for row in kept])
-        assert_close(state.normalisers[layer], slow_lse, rtol=0, atol=1e-10)
+    assert_close(
+        state.slots["embeddings"], torch.stack([torch.stack(row.embeddings) for row in kept]), rtol=0, atol=1e-10
+    )
+    assert len(state.slots) == 1 + 2 * len(kept[0].read_outs)
+    for layer in range(len(kept[0].read_outs)):
+        slow = torch.stack([torch.stack(row.read_outs[layer]) for row in kept])
+        assert_close(state.slots[f"read_outs.{layer}"], slow, rtol=0, atol=1e-10)
+        slow_lse = torch.stack([torch.stack(row.normalisers[layer]) for row in kept])
+        assert_close(state.slots[f"normalisers.{layer}"], slow_lse, rtol=0, atol=1e-10)
 
 
 CUTS = pytest.mark.parametrize(
@@ -155,6 +157,6 @@ def test_gradient_stops_at_what_is_kept_and_flows_through_what_is_refreshed():
     first = decoder(ids[:, :4])
     right = decoder.encoding.parts["transformer_xl"].position_bias_right
     assert not torch.autograd.grad(first.hidden.sum(), right)[0].any()  # 0, as in the reference code
-    assert not any(tensor.requires_grad for tensor in first.memory.slots().values())
+    assert not any(tensor.requires_grad for tensor in first.memory.slots.values())
     second = decoder(ids[:, 4:], memory=first.memory)
     assert torch.autograd.grad(second.hidden.square().sum(), right)[0].abs().min() > 0

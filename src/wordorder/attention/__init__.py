@@ -20,6 +20,11 @@ from wordorder.attention.plan import LayerPlans as LayerPlans
 from wordorder.attention.plan import Plan as Plan
 from wordorder.attention.plan import plan_attention as plan_attention
 from wordorder.attention.plan import plan_layers as plan_layers
+from wordorder.attention.step import Extend as Extend
+from wordorder.attention.step import Keys as Keys
+from wordorder.attention.step import LayerStep as LayerStep
+from wordorder.attention.step import Record as Record
+from wordorder.attention.step import Source as Source
 
 
 class _CallableModule(ModuleType):

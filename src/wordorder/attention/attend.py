@@ -119,16 +119,13 @@ def attend(
     terms, groups = plan.terms, q.shape[1] // k.shape[1]
     if groups > 1 and (len(terms.content) > 0 or not plan.backend.grouped):
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    shift, added = _content(q, k, plan)
-    q, k = terms.move_queries(q if shift is None else q + shift), terms.move_keys(k)
+    q, k, added = _moved(q, k, plan)
     return plan.backend.attend(q, k, v, plan.prepared, added, scale=terms.scale, dropout=dropout, return_lse=return_lse)
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     """Return the weights that `attention` gives to values, (B, H, T, S) in the dtype of q; slow, for inspection."""
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    shift, added = _content(q, k, plan)
-    q, k = plan.terms.move_queries(q if shift is None else q + shift), plan.terms.move_keys(k)
+    q, k, added = _moved(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1), plan)
     if isinstance(plan.backend, Reference):
         reference, prepared = plan.backend, plan.prepared
     else:
@@ -137,21 +134,19 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     return weights(reference.scores(q, k, prepared, added, plan.terms.scale)).type_as(q)
 
 
-def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | None]:
-    """Return the shift of the queries and the bias that content terms give, from queries and keys before any rotation.
+def _moved(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Bias | None]:
+    """Return queries and keys after all moves, and the bias of content terms, which read them before any rotation.
 
     A vector of a distance that met a rotated query would depend on the query's place, not on the distance alone; and to
     scores that are not linear it cannot be added by the query.
     """
-    shift: Tensor | None = None
-    total: Bias | None = None
-    terms = plan.terms
+    terms, shift, total = plan.terms, None, None
     for term in terms.content:
         vector, bias = term.as_bias(q, k, terms.scale, plan.mask, rotated=terms.moves or not plan.backend.linear)
         if vector is not None:
             shift = vector if shift is None else shift + vector
         total = bias if total is None else total + bias
-    return (None if shift is None else shift.type_as(q)), total
+    return terms.move_queries(q if shift is None else q + shift.type_as(q)), terms.move_keys(k), total
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:

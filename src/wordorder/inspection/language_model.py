@@ -225,8 +225,8 @@ def reading_habits(
             counts = number >= warming or len(pieces) <= warming
             read = decoder.read_segment(decoder.open_segment(state), piece[None], return_attentions=counts)
             if counts:
-                watch.count(read.attentions, within=memory.within)
-                watch.count_alphas(read.segment.alphas, read.segment.slots)
+                watch.count(read.attentions, within=memory.window)
+                watch.count_alphas(read.segment.notes, read.segment.slots)
             state = read.segment.close()
     return watch.habits()
 
@@ -261,10 +261,10 @@ class _Watch:
             self.on_memory_LH[layer] += wide_HTS[..., : keys - queries].sum((1, 2))
         self.tokens += queries
 
-    def count_alphas(self, alphas: Mapping[int, Tensor], slots: int) -> None:
+    def count_alphas(self, notes: Mapping[str, Tensor], slots: int) -> None:
         """Add weights (1, H, M) of every layer that refreshed the slots of a look-ahead memory."""
-        for layer, alpha in alphas.items():
-            self.alpha_LHA[layer, :, :slots] += alpha[0].flip(-1).to(self.alpha_LHA.dtype)
+        for name, alpha in notes.items():
+            self.alpha_LHA[int(name.removeprefix("alpha.")), :, :slots] += alpha[0].flip(-1).to(self.alpha_LHA.dtype)
         self.count_A[:slots] += 1
 
     def habits(self) -> ReadingHabits:

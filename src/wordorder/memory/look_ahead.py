@@ -1,58 +1,17 @@
 """Look-ahead memory: old slots keep attending to the tokens that came after them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wordorder.memory.state import LayerRecord, Memory, MemoryMeta, MemoryState
+from wordorder.attention import Keys, LayerPlans, LayerStep, Plan, Record
+from wordorder.memory.memory import Memory
+from wordorder.ops import Contiguous, Mask, merge_read_outs
 
-
-@dataclass(frozen=True, kw_only=True)
-class LookAheadState(MemoryState):
-    """The state that `LookAheadMemory` keeps between segments.
-
-    Args:
-        embeddings: what the first layer read, (B, M, C).
-        read_outs: each layer's read-out but the last one's, (B, H, M, E), in at least float32.
-        normalisers: the log-sum-exp that belong to them, natural log, (B, H, M), in at least float32.
-    """
-
-    kind: ClassVar[str] = "look-ahead"
-    embeddings: Tensor
-    read_outs: tuple[Tensor, ...]
-    normalisers: tuple[Tensor, ...]
-
-    @property
-    def layers(self) -> int:
-        return len(self.read_outs) + 1
-
-    @staticmethod
-    def slot_axis(name: str) -> int:
-        """Return the axis that counts slots: 1 of embeddings, 2 of what attention gave, where heads come first."""
-        return 1 if name == "embeddings" else 2
-
-    def slots(self) -> dict[str, Tensor]:
-        found = {"embeddings": self.embeddings}
-        for layer, (read_out, normaliser) in enumerate(zip(self.read_outs, self.normalisers, strict=True)):
-            found |= {f"read_outs.{layer}": read_out, f"normalisers.{layer}": normaliser}
-        return found
-
-    @classmethod
-    def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        layers = range(len(slots) // 2)
-        names = {"embeddings", *(f"{kind}.{layer}" for layer in layers for kind in ("read_outs", "normalisers"))}
-        if names != set(slots):
-            found = ", ".join(sorted(slots)) or "none of them"
-            raise ValueError(f"look-ahead memory keeps embeddings, read_outs.0, normalisers.0, .., got {found}")
-        return cls(
-            embeddings=slots["embeddings"],
-            read_outs=tuple(slots[f"read_outs.{layer}"] for layer in layers),
-            normalisers=tuple(slots[f"normalisers.{layer}"] for layer in layers),
-            **meta,
-        )
+if TYPE_CHECKING:
+    from wordorder.memory.segment import Step
 
 
 @dataclass(frozen=True)
@@ -98,7 +57,7 @@ class LookAheadMemory(Memory):
     """
 
     name = "look-ahead"
-    state_type = LookAheadState
+    noted = ("alpha",)
     full: bool = False
     epsilon: float = 0.0
     alpha: float | None = None
@@ -110,16 +69,123 @@ class LookAheadMemory(Memory):
         if self.alpha is not None and not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha must lie between 0 and 1, got {self.alpha}")
 
-    def with_slots(self, layer: int, x_BTC: Tensor, state: MemoryState) -> Tensor:
+    def slot_shapes(self, layers: int, *, channels: int, heads: int) -> dict[str, tuple[int, ...]]:
+        """Return "embeddings", what the first layer read; and of each layer but the last one the read-outs so far.
+
+        "read_outs.0" and so on are in at least float32, and so are "normalisers.0", their log-sum-exp, natural log.
+        """
+        shapes: dict[str, tuple[int, ...]] = {"embeddings": (channels,)}
+        for layer in range(layers - 1):
+            shapes |= {f"read_outs.{layer}": (heads, channels // heads), f"normalisers.{layer}": (heads,)}
+        return shapes
+
+    def needs_lse(self, layers: int) -> bool:
+        return layers > 1  # the last layer's slots would be read by nobody
+
+    def prepare(self, step: "Step") -> "SlotPlans | None":
+        """Return the plans of the slots over their window, once for all layers; None where no slot is refreshed."""
+        if not step.reads_slots or step.segment.layers == 1:
+            return None
+        window = _window(step)
+        return SlotPlans(step.plan(_mask(step, window, full=self.full), right_only=self.full), window)
+
+    def rows(self, layer: int, x_BTC: Tensor, step: "Step") -> Tensor:
         """Return the slots' embeddings and the tokens' for the first layer; later ones get both from the one before."""
         if layer:
             return x_BTC
-        assert isinstance(state, LookAheadState)
-        return torch.cat((state.embeddings.type_as(x_BTC), x_BTC), dim=1)
+        assert step.segment.state is not None
+        return torch.cat((step.segment.state.slots["embeddings"].type_as(x_BTC), x_BTC), dim=1)
 
-    def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
+    def layer_step(self, layer: int, step: "Step", *, weights: bool = False) -> LayerStep:
+        if layer == step.segment.layers - 1:
+            return super().layer_step(layer, step, weights=weights)
+        arguments, slots = step.arguments(layer), None
+        if isinstance(step.prepared, SlotPlans):
+            state, (plans, window) = step.segment.state, step.prepared
+            assert state is not None
+            read_out, lse = (state.slots[f"{name}.{layer}"].transpose(1, 2) for name in ("read_outs", "normalisers"))
+            slots = Slots(plans.layer(layer), window, read_out, lse, self)
+            arguments["queries"] = None  # slots have queries too
+        return LookAheadStep(slots, **arguments, weights=weights)
+
+    def leaves(self, layer: int, x_BTC: Tensor, record: Record) -> dict[str, Tensor]:
         """Return what the first layer reads of the tokens, and what their attention found in every layer."""
-        found = {} if layer else {"embeddings": x_BTC.detach()}
-        if record.read_out is not None and record.normaliser is not None:
-            found |= {f"read_outs.{layer}": record.read_out, f"normalisers.{layer}": record.normaliser}
-        return found
+        tokens = {} if layer else {"embeddings": x_BTC.detach()}
+        return tokens | _by_slot(layer, record.left.get("read_out"), record.left.get("normaliser"))
+
+    def refreshed(self, layer: int, record: Record) -> dict[str, Tensor]:
+        return _by_slot(layer, record.left.get("slot_read_out"), record.left.get("slot_normaliser"))
+
+
+def _by_slot(layer: int, read_out_BHME: Tensor | None, normaliser_BHM: Tensor | None) -> dict[str, Tensor]:
+    if read_out_BHME is None or normaliser_BHM is None:
+        return {}
+    return {f"read_outs.{layer}": read_out_BHME.transpose(1, 2), f"normalisers.{layer}": normaliser_BHM.transpose(1, 2)}
+
+
+class SlotPlans(NamedTuple):
+    """How slots attend in a step: the plans of all layers, and the columns of the window."""
+
+    plans: LayerPlans
+    window: slice
+
+
+class Slots(NamedTuple):
+    """The slots of one layer: how they attend, the columns of their window, and what they have read so far."""
+
+    plan: Plan
+    window: slice
+    read_out: Tensor
+    normaliser: Tensor
+    memory: LookAheadMemory
+
+
+class LookAheadStep(LayerStep):
+    """Tokens attend to slots and tokens; slots, where there are some, to their window, merged with what they knew."""
+
+    def __init__(self, slots: Slots | None, plan: Plan, **arguments: Any) -> None:
+        super().__init__(plan, **arguments)
+        self.slots = slots
+
+    def attend(self, attention: Any, q: Tensor, keys: Keys) -> tuple[Tensor, dict[str, Tensor]]:
+        count = 0 if self.slots is None else self.slots.plan.call.queries
+        mixed, lse = attention.attend(q[:, :, count:], keys, self.plan, return_lse=True)
+        # merged again and again, hence in at least float32
+        wide = torch.promote_types(mixed.dtype, torch.float32)
+        left = {"read_out": mixed.detach().to(wide), "normaliser": lse.detach()}
+        if self.slots is None:
+            return mixed, left
+        plan, window, *known, memory = self.slots
+        new = attention.attend(q[:, :, :count], keys.columns(window), plan, return_lse=True)
+        merged, lse, alpha = merge_read_outs(*known, *new, epsilon=memory.epsilon, alpha=memory.alpha)
+        left |= {"slot_read_out": merged.detach(), "slot_normaliser": lse.detach(), "alpha": alpha.detach()}
+        return torch.cat((merged.type_as(mixed), mixed), dim=2), left
+
+
+def _window(step: "Step") -> slice:
+    """Return the columns that slots look at.
+
+    In a causal network they are what entered with the previous segment after its first token, which was seen then, and
+    the first token of this one; else all tokens of the segment.
+    """
+    slots, state = step.segment.slots, step.segment.state
+    if not step.causal:
+        return slice(slots, slots + step.tokens)
+    return slice(max(slots - (state.entered if state else 0) + 1, 1), slots + 1)
+
+
+def _mask(step: "Step", window: slice, *, full: bool) -> Mask:
+    """Return the mask of the slots over the columns of their window: those to the right, or all of them."""
+    state, tokens_BS = step.segment.state, step.segment.valid_keys(step.tokens, step.tokens_BT)
+    tokens_BJ = None if tokens_BS is None else tokens_BS[:, window]
+    if step.causal and state is not None and state.entered_B is not None:
+        # rows that took in less have seen more of the window before
+        first_B = step.segment.slots - state.entered_B + 1
+        fresh_BJ = torch.arange(window.start, window.stop, device=first_B.device) >= first_B[:, None]
+        tokens_BJ = fresh_BJ if tokens_BJ is None else tokens_BJ & fresh_BJ.to(tokens_BJ.device)
+    if tokens_BJ is not None and step.tokens_BT is not None:
+        # a row without a token here is left as it is; it looks when the next one comes
+        tokens_BJ = tokens_BJ & step.tokens_BT.any(1, keepdim=True)
+    query = Contiguous(step.segment.slots, step.first)
+    key = Contiguous(window.stop - window.start, step.first + window.start)
+    return Mask(query, key, low=1 if step.causal and not full else None, tokens_BS=tokens_BJ)

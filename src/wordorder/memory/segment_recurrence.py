@@ -1,40 +1,16 @@
 """The memory of Transformer-XL: the states of earlier tokens, layer by layer, as further keys and values."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self, Unpack
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from wordorder.memory.state import LayerRecord, Memory, MemoryMeta, MemoryState
+from wordorder.attention import Record
+from wordorder.memory.memory import Memory
 
-
-@dataclass(frozen=True, kw_only=True)
-class RecurrenceState(MemoryState):
-    """The state that `SegmentRecurrence` keeps between segments.
-
-    Args:
-        hidden: what each layer read, from the first to the last, each (B, M, C).
-    """
-
-    kind: ClassVar[str] = "segment-recurrence"
-    hidden: tuple[Tensor, ...]
-
-    @property
-    def layers(self) -> int:
-        return len(self.hidden)
-
-    def slots(self) -> dict[str, Tensor]:
-        return {f"hidden.{layer}": tensor for layer, tensor in enumerate(self.hidden)}
-
-    @classmethod
-    def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        names = [f"hidden.{layer}" for layer in range(len(slots))]
-        if not slots or set(names) != set(slots):
-            found = ", ".join(sorted(slots)) or "none of them"
-            raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {found}")
-        return cls(hidden=tuple(slots[name] for name in names), **meta)
+if TYPE_CHECKING:
+    from wordorder.memory.segment import Step
 
 
 @dataclass(frozen=True)
@@ -59,20 +35,23 @@ class SegmentRecurrence(Memory):
     """
 
     name = "segment-recurrence"
-    state_type = RecurrenceState
     same_length: bool = False
 
+    def slot_shapes(self, layers: int, *, channels: int, heads: int) -> dict[str, tuple[int, ...]]:
+        """Return "hidden.0" and so on: what each layer read."""
+        del heads
+        return {f"hidden.{layer}": (channels,) for layer in range(layers)}
+
     @property
-    def within(self) -> int | None:
-        """Largest number of keys that a token sees, itself included; None = all that are there."""
+    def window(self) -> int | None:
         return self.length if self.same_length else None
 
-    def with_slots(self, layer: int, x_BTC: Tensor, state: MemoryState) -> Tensor:
+    def rows(self, layer: int, x_BTC: Tensor, step: "Step") -> Tensor:
         """Return the slots' states of this layer, and the tokens' behind them."""
-        assert isinstance(state, RecurrenceState)
-        return torch.cat((state.hidden[layer].type_as(x_BTC), x_BTC), dim=1)
+        assert step.segment.state is not None
+        return torch.cat((step.segment.state.slots[f"hidden.{layer}"].type_as(x_BTC), x_BTC), dim=1)
 
-    def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
+    def leaves(self, layer: int, x_BTC: Tensor, record: Record) -> dict[str, Tensor]:
         """Return what the layer reads of the tokens."""
         del record
         return {f"hidden.{layer}": x_BTC.detach()}

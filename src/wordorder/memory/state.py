@@ -1,107 +1,26 @@
-"""The base classes of memories of earlier segments, and of the states that they keep between two segments."""
+"""What memories keep between two segments."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal, NamedTuple, NotRequired, Self, TypedDict, Unpack
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
 
-KeyValues = tuple[Tensor, Tensor]
-"""Keys and values of one layer, each (B, G, S, D)."""
-
-
-class RefreshedSlots(NamedTuple):
-    """The slots' read-outs after a layer has refreshed them, old and new merged, cut off from the graph.
-
-    Read-outs are (B, H, M, E); their log-sum-exp and the weight alpha of the old ones are (B, H, M).
-    """
-
-    read_out: Tensor
-    normaliser: Tensor
-    alpha: Tensor
-
-
-class LayerRecord(NamedTuple):
-    """The record that the self-attention of one layer leaves of a step; a field that nobody asked for is None.
-
-    Keys and values are those of the slots and of all tokens so far. The read-out, (B, H, T, E), is what the tokens'
-    attention found, cut off from the graph, in at least float32, with its log-sum-exp, (B, H, T).
-    """
-
-    key_values: KeyValues | None = None
-    read_out: Tensor | None = None
-    normaliser: Tensor | None = None
-    slots: RefreshedSlots | None = None
-
-
-@dataclass(frozen=True)
-class Memory(ABC):
-    """The base of memories of earlier segments, which networks are built with: how many slots, and what they keep.
-
-    Args:
-        length: most slots, M: tokens that are kept; positive.
-
-    Raises:
-        ValueError: length is not a positive whole number, or a switch of a subclass is not True or False.
-    """
-
-    name: ClassVar[Literal["segment-recurrence", "look-ahead"]]
-    state_type: ClassVar[type["MemoryState"]]
-    """Type of the state that the memory keeps."""
-
-    length: int
-
-    def __post_init__(self) -> None:
-        if type(self.length) is not int:
-            raise ValueError(f"length must be a whole number, got {self.length!r}")
-        if self.length <= 0:
-            raise ValueError(f"length must be positive, got {self.length}; for no memory pass memory=None")
-        for field in fields(self):  # of the subclasses too: "no", from a file, would count as true
-            value = getattr(self, field.name)
-            if type(field.default) is bool and type(value) is not bool:
-                raise ValueError(f"{field.name} must be True or False, got {value!r}")
-
-    @property
-    def within(self) -> int | None:
-        """Largest number of keys that a token sees, itself included; None = all that are there."""
-        return None
-
-    @abstractmethod
-    def with_slots(self, layer: int, x_BTC: Tensor, state: "MemoryState") -> Tensor:
-        """Return what layer ``layer`` reads in a segment's first step: the tokens' states, behind the slots'."""
-
-    @abstractmethod
-    def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
-        """Return what the tokens of a step leave in layer ``layer``, by the names of `MemoryState.slots`.
-
-        Args:
-            layer: from 0.
-            x_BTC: the tokens' states that the layer reads (with slots before them where they came with them).
-            record: of the layer.
-        """
-
-
-class MemoryMeta(TypedDict):
-    """Fields of a state beside its slots: their places in the texts, and which hold a token; see `MemoryState`."""
-
-    position: int | Tensor
-    entered: int
-    valid_BM: NotRequired[Tensor | None]
-    entered_B: NotRequired[Tensor | None]
-
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryState(ABC):
+class MemoryState:
     """The slots of a memory, the oldest first, for a batch of texts that are read side by side.
 
     A state is a value: nothing changes it, reading a segment gives a new one. It is cut off from the graph that made
     it. In a row that has fewer tokens behind it than others, the valid slots are the last ones.
 
     Args:
+        kind: name of the memory.
+        layers: number of layers of the network.
+        slots: every tensor that holds something per slot, by name, (B, M, ...); see the memory's class.
         position: where the next token of a text stands, counted from the beginning of the text: a number for all rows,
             or long (B,).
         entered: slots that the last segment filled, at most, in any row.
@@ -109,53 +28,28 @@ class MemoryState(ABC):
         entered_B: slots that the last segment filled, row by row, long (B,); None = ``entered`` in all of them.
     """
 
-    kind: ClassVar[str]
-    """Name of the memory."""
-
+    kind: str
+    layers: int
+    slots: dict[str, Tensor]
     position: int | Tensor
     entered: int
     valid_BM: Tensor | None = None
     entered_B: Tensor | None = None
 
-    @abstractmethod
-    def slots(self) -> dict[str, Tensor]:
-        """Return every tensor that holds something per slot, by name; rows first, slots on the axis of `slot_axis`."""
-
-    @classmethod
-    @abstractmethod
-    def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        """Return the state made of these tensors, named as in `slots`.
-
-        Raises:
-            ValueError: a tensor is missing or unknown.
-        """
-
-    @staticmethod
-    def slot_axis(name: str) -> int:
-        """Return the axis of a tensor of `slots` that counts slots."""
-        del name
-        return 1
-
-    @property
-    @abstractmethod
-    def layers(self) -> int:
-        """Number of layers of the network."""
-
     @property
     def length(self) -> int:
         """Number of slots per row, M, valid or not."""
-        name, tensor = next(iter(self.slots().items()))
-        return tensor.shape[self.slot_axis(name)]
+        return next(iter(self.slots.values())).shape[1]
 
     @property
     def batch(self) -> int:
         """Number of rows, B."""
-        return next(iter(self.slots().values())).shape[0]
+        return next(iter(self.slots.values())).shape[0]
 
     @property
     def device(self) -> torch.device:
         """Device of the slots."""
-        return next(iter(self.slots().values())).device
+        return next(iter(self.slots.values())).device
 
     def detach(self) -> Self:
         """Return the state itself: states are cut off from the graph when they are made."""
@@ -175,7 +69,7 @@ class MemoryState(ABC):
 
     def usable_in_training(self) -> Self:
         """Return a state that autograd can read: what `torch.inference_mode` made is copied."""
-        if torch.compiler.is_compiling() or not any(tensor.is_inference() for tensor in self.slots().values()):
+        if torch.compiler.is_compiling() or not any(tensor.is_inference() for tensor in self.slots.values()):
             return self
         return self._each(torch.clone)
 
@@ -220,11 +114,11 @@ class MemoryState(ABC):
         if first <= 0:
             return self
         # copies, for a view would hold on to what is left out
-        kept = {name: t.narrow(self.slot_axis(name), first, length).clone() for name, t in self.slots().items()}
+        slots = {name: tensor[:, first:].clone() for name, tensor in self.slots.items()}
         valid = None if self.valid_BM is None else self.valid_BM[:, first:]
         entered = min(self.entered, length)
         entered_B = None if self.entered_B is None else self.entered_B.clamp(max=length)
-        return replace(self.with_slots(kept), valid_BM=valid, entered=entered, entered_B=entered_B)
+        return replace(self, slots=slots, valid_BM=valid, entered=entered, entered_B=entered_B)
 
     def reset(self, rows: Tensor) -> Self:
         """Return a state in which these rows have forgotten everything: what they read next begins a new text.
@@ -254,49 +148,42 @@ class MemoryState(ABC):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything as tensors by name, for safetensors or torch.save; `from_state_dict` reads it."""
-        numbers = {"position": self.position, "entered": self.entered}
+        numbers = {"position": self.position, "entered": self.entered, "layers": self.layers}
         found = {name: n if isinstance(n, Tensor) else torch.tensor(n) for name, n in numbers.items()}
         rows = {"valid": self.valid_BM, "entered_rows": self.entered_B}
         found |= {name: tensor for name, tensor in rows.items() if tensor is not None}
-        return {f"{self.kind}.{name}": t.contiguous() for name, t in {**found, **self.slots()}.items()}
+        return {f"{self.kind}.{name}": t.contiguous() for name, t in {**found, **self.slots}.items()}
 
     @staticmethod
     def from_state_dict(tensors: Mapping[str, Tensor]) -> "MemoryState":
-        """Return the state that `state_dict` wrote, of whatever kind.
+        """Return the state that `state_dict` wrote; whether it is whole is seen where a network reads on from it.
 
         Raises:
-            ValueError: it is of no known kind, or entries are missing or unknown.
+            ValueError: entries are not of one kind, or one that every kind has is missing.
         """
-        kinds = {kind.kind: kind for kind in MemoryState.__subclasses__()}
-        found = {name.partition(".")[0] for name in tensors}
-        if len(found) != 1 or not found <= set(kinds):
+        kinds = {name.partition(".")[0] for name in tensors}
+        if len(kinds) != 1:
             raise ValueError(
-                f"a state of memory has entries of one kind, {' or '.join(sorted(kinds))}, got"
-                f" {sorted(found) or 'no entries'}; pass what state_dict gave"
+                f"a state of memory has entries of one kind, got {sorted(kinds) or 'no entries'}; pass what state_dict"
+                " gave"
             )
-        kind = kinds[found.pop()]
-        entries = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
-        missing = {"position", "entered"} - set(entries)
-        if missing:
-            raise ValueError(f"the state of memory lacks {', '.join(sorted(missing))}")
-        position, entered = entries.pop("position"), entries.pop("entered")
-        valid, entered_rows = entries.pop("valid", None), entries.pop("entered_rows", None)
-        return kind.from_slots(
-            entries,
+        slots = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
+        missing = {"position", "entered", "layers"} - set(slots)
+        if missing or len(slots) <= 3:
+            raise ValueError(f"the state of memory lacks {', '.join(sorted(missing)) or 'slots'}")
+        position, entered, layers = (slots.pop(name) for name in ("position", "entered", "layers"))
+        return MemoryState(
+            kind=kinds.pop(),
+            layers=int(layers),
             position=int(position) if position.dim() == 0 else position,
             entered=int(entered),
-            valid_BM=valid,
-            entered_B=entered_rows,
-        )
-
-    def with_slots(self, slots: Mapping[str, Tensor]) -> Self:
-        """Return the same state with these tensors in place of those of `slots`."""
-        return self.from_slots(
-            slots, position=self.position, entered=self.entered, valid_BM=self.valid_BM, entered_B=self.entered_B
+            valid_BM=slots.pop("valid", None),
+            entered_B=slots.pop("entered_rows", None),
+            slots=slots,
         )
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return a state with every tensor changed."""
-        moved = self.with_slots({name: change(tensor) for name, tensor in self.slots().items()})
         rows = {"position": self.position, "valid_BM": self.valid_BM, "entered_B": self.entered_B}
-        return replace(moved, **{name: change(t) for name, t in rows.items() if isinstance(t, Tensor)})
+        changed = {name: change(t) for name, t in rows.items() if isinstance(t, Tensor)}
+        return replace(self, slots={name: change(tensor) for name, tensor in self.slots.items()}, **changed)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from wordorder.memory import MemoryState, OpenSegment
+from wordorder.attention import Keys
+from wordorder.memory import MemoryState, Segment
 from wordorder.models.config.configuration import WordOrderConfig
-from wordorder.networks import Extend
 
 
 class BoundCache:
@@ -44,19 +44,16 @@ class BoundCache:
             return 0
         return int(self.cache.cross_attention_cache.get_seq_length())
 
-    def own(self, layer: int) -> Extend:
-        return lambda k_BGTD, v_BGTD: self._own.update(k_BGTD, v_BGTD, layer)
+    def extend(self, layer: int, keys: Keys) -> Keys:
+        return Keys(*self._own.update(*keys, layer))
 
-    def source(self, layer: int) -> Extend:
-        def extend(k_BGSD: Tensor, v_BGSD: Tensor) -> tuple[Tensor, Tensor]:
-            cache = cast(EncoderDecoderCache, self.cache)
-            if cache.is_updated.get(layer):  # an update with nothing would copy all of it at every step
-                held: Any = cache.cross_attention_cache.layers[layer]
-                return held.keys, held.values
-            cache.is_updated[layer] = True
-            return cache.cross_attention_cache.update(k_BGSD, v_BGSD, layer)
-
-        return extend
+    def source(self, layer: int, keys: Keys) -> Keys:
+        cache = cast(EncoderDecoderCache, self.cache)
+        if cache.is_updated.get(layer):  # an update with nothing would copy all of it at every step
+            held: Any = cache.cross_attention_cache.layers[layer]
+            return Keys(held.keys, held.values)
+        cache.is_updated[layer] = True
+        return Keys(*cache.cross_attention_cache.update(*keys, layer))
 
 
 def new_cache(*, source: bool = False) -> Cache:
@@ -102,7 +99,7 @@ class SegmentCache(Cache):
 
     def _begin(self, memory: MemoryState | None) -> None:
         self._length = 0
-        self.segment = OpenSegment.after(self.kind, memory, layers=self._layers, keep=True)
+        self.segment = Segment.after(self.kind, memory, layers=self._layers, keep=True)
 
     @property
     def memory(self) -> MemoryState | None:
@@ -122,10 +119,10 @@ class SegmentCache(Cache):
         """
         if self.segment.tokens:
             memory = _settled(self.segment.close())
-            self.segment = OpenSegment.after(self.kind, memory, layers=self._layers, keep=True)
+            self.segment = Segment.after(self.kind, memory, layers=self._layers, keep=True)
         return self.memory
 
-    def advance(self, segment: OpenSegment) -> None:
+    def advance(self, segment: Segment) -> None:
         """Go on from the open segment after tokens were read, and fold it into memory if it is full."""
         self._length += segment.tokens - self.segment.tokens
         self.segment = segment
@@ -149,7 +146,7 @@ class SegmentCache(Cache):
         """Return the number of rows; -1 where nothing is read yet."""
         if self.segment.state is not None:
             return self.segment.state.batch
-        return next((k.shape[0] for k, _ in self.segment.key_values), -1)
+        return next((keys.k.shape[0] for keys in self.segment.keys), -1)
 
     @property
     def is_initialized(self) -> bool:

@@ -16,7 +16,6 @@ from wordorder.networks.initialisation import initialise_module as initialise_mo
 from wordorder.networks.layer import DecoderLayer as DecoderLayer
 from wordorder.networks.layer import EncoderLayer as EncoderLayer
 from wordorder.networks.multi_head import CrossAttention as CrossAttention
-from wordorder.networks.multi_head import Extend as Extend
 from wordorder.networks.multi_head import SelfAttention as SelfAttention
 from wordorder.networks.options import FeedForward as FeedForward
 from wordorder.networks.options import TransformerKeywords as TransformerKeywords

@@ -1,14 +1,10 @@
 """Keys and values of earlier steps, for networks that read a text token by token."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
-from wordorder.memory import KeyValues
-from wordorder.networks.multi_head import Extend
+from wordorder.attention import Keys
 
 
 class Cache(Protocol):
@@ -28,12 +24,12 @@ class Cache(Protocol):
         """Number of tokens of the source of which cross-attention holds keys; 0 before the first step."""
         ...
 
-    def own(self, layer: int) -> Extend:
-        """Return a function that takes this step's keys and values of layer ``layer`` (from 0) and gives all so far."""
+    def extend(self, layer: int, keys: Keys) -> Keys:
+        """Take this step's keys of layer ``layer`` (from 0), and return all so far."""
         ...
 
-    def source(self, layer: int) -> Extend:
-        """Return a function that takes the source's keys and values (or none) and gives those of the first step."""
+    def source(self, layer: int, keys: Keys) -> Keys:
+        """Take the source's keys (or none), and return those of the first step."""
         ...
 
 
@@ -50,59 +46,26 @@ class KeyValueCache(Cache):
     """
 
     def __init__(self) -> None:
-        self._own: dict[int, KeyValues] = {}
-        self._source: dict[int, KeyValues] = {}
+        self._keys: dict[int, Keys] = {}
+        self._source: dict[int, Keys] = {}
 
     @property
     def length(self) -> int:
-        return self._own[0][0].shape[2] if self._own else 0
+        return self._keys[0].k.shape[2] if self._keys else 0
 
     @property
     def source_length(self) -> int:
-        return self._source[0][0].shape[2] if self._source else 0
+        return self._source[0].k.shape[2] if self._source else 0
 
-    def own(self, layer: int) -> Extend:
-        def extend(k_BGTD: Tensor, v_BGTD: Tensor) -> KeyValues:
-            if layer in self._own:
-                k, v = self._own[layer]
-                k_BGTD, v_BGTD = torch.cat((k, k_BGTD), dim=2), torch.cat((v, v_BGTD), dim=2)
-            self._own[layer] = k_BGTD, v_BGTD
-            return k_BGTD, v_BGTD
+    def extend(self, layer: int, keys: Keys) -> Keys:
+        self._keys[layer] = self._keys[layer].then(keys) if layer in self._keys else keys
+        return self._keys[layer]
 
-        return extend
-
-    def source(self, layer: int) -> Extend:
-        return lambda k_BGSD, v_BGSD: self._source.setdefault(layer, (k_BGSD, v_BGSD))
+    def source(self, layer: int, keys: Keys) -> Keys:
+        return self._source.setdefault(layer, keys)
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the rows in place: row b continues from row ``rows[b]``, long (B,), as in beam search."""
-        for held in (self._own, self._source):
-            for layer, (k, v) in held.items():
-                held[layer] = k.index_select(0, rows), v.index_select(0, rows)
-
-
-@dataclass(frozen=True)
-class LayerCache:
-    """The cache as the self-attention and the cross-attention of one layer see it; None where there is no cache."""
-
-    own: Extend | None = None
-    source: Extend | None = None
-
-
-def layer_cache(cache: Cache | None, layer: int, *, once: bool = False) -> LayerCache:
-    """Return the cache as a layer sees it; with ``once`` only the first of several calls in a step adds to it."""
-    if cache is None:
-        return LayerCache()
-    wrap: Callable[[Extend], Extend] = _once if once else lambda extend: extend
-    return LayerCache(wrap(cache.own(layer)), wrap(cache.source(layer)))
-
-
-def _once(extend: Extend) -> Extend:
-    held: list[KeyValues] = []
-
-    def given(k: Tensor, v: Tensor) -> KeyValues:
-        if not held:
-            held.append(extend(k, v))
-        return held[0]
-
-    return given
+        for held in (self._keys, self._source):
+            for layer, keys in held.items():
+                held[layer] = keys.rows(rows)

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.attention import plan_attention
+from wordorder.attention import Source, plan_attention
 from wordorder.encodings import Terms
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
-from wordorder.networks.layer import DecoderLayer, Source
+from wordorder.networks.layer import DecoderLayer
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack, check_left_padding, one_input, reads_positions
 from wordorder.ops import (

@@ -57,7 +57,7 @@ class Encoder(Stack):
         self, vocabulary: int, options: TransformerOptions | None = None, **keywords: Unpack[TransformerKeywords]
     ) -> None:
         options = TransformerOptions.of(type(self).__name__, options, keywords)
-        if options.memory is not None and options.memory.within is not None:
+        if options.memory is not None and options.memory.window is not None:
             raise ValueError(
                 "same_length is for decoders, whose tokens see what stands before them; leave it out in an encoder"
             )

@@ -1,22 +1,9 @@
 """One layer: attention to its own text, in some decoders to another one, and a feed-forward network."""
 
-from dataclasses import dataclass
-from typing import overload
-
 from torch import Tensor, nn
 
-from wordorder.attention import Plan
-from wordorder.memory import LayerRecord, MemoryView
-from wordorder.networks.cache import LayerCache
+from wordorder.attention import LayerStep, Record
 from wordorder.networks.options import TransformerOptions
-
-
-@dataclass(frozen=True)
-class Source:
-    """The other text of cross-attention: its states, None where a cache holds their keys, and the plan to attend."""
-
-    states_BSC: Tensor | None
-    plan: Plan
 
 
 class DecoderLayer(nn.Module):
@@ -37,57 +24,23 @@ class DecoderLayer(nn.Module):
         self.feedforward_norm = options.norm_layer()
         self.dropout = options.dropout_layer()
 
-    @overload
-    def forward(
-        self, x_BTC: Tensor, plan: Plan, source: Source | None = None, cache: LayerCache | None = None
-    ) -> Tensor: ...
-    @overload
-    def forward(self, x_BTC: Tensor, plan: MemoryView) -> tuple[Tensor, LayerRecord]: ...
-    def forward(
-        self, x_BTC: Tensor, plan: Plan | MemoryView, source: Source | None = None, cache: LayerCache | None = None
-    ) -> Tensor | tuple[Tensor, LayerRecord]:
-        """Compute the layer, (B, T, C) -> (B, T, C); with a memory (B, M + T, C) -> (B, queries, C) and what it leaves.
+    def forward(self, x_BSC: Tensor, step: LayerStep) -> tuple[Tensor, Record]:
+        """Compute the layer, (B, S, C) -> (B, queries, C), and return what it leaves.
 
         Args:
-            x_BTC: the tokens; with a memory, in a segment's first step, its slots before them.
-            plan: encoding and mask; with a memory, the step as this layer sees it.
-            source: another text, for cross-attention.
-            cache: of earlier steps.
+            x_BSC: the tokens, in some memories behind the slots.
+            step: encoding and mask, cache or memory, and the source of cross-attention.
         """
-        if isinstance(plan, MemoryView):
-            mixed, record = self.attention.with_memory(self._normed(x_BTC, self.attention_norm), plan)
-            x_BTC = self._residual(x_BTC[:, -plan.queries :], mixed, self.attention_norm)
-            return self._after_attention(x_BTC), record
-        cache = cache or LayerCache()
-        x_BTC = self._after_self_attention(x_BTC, plan, cache)
-        if self.cross_attention is not None and self.cross_attention_norm is not None and source is not None:
-            query = self._normed(x_BTC, self.cross_attention_norm)
-            found = self.cross_attention(query, source.states_BSC, source.plan, extend=cache.source)
-            x_BTC = self._residual(x_BTC, found, self.cross_attention_norm)
-        return self._after_attention(x_BTC)
-
-    def attention_weights(
-        self, x_BTC: Tensor, plan: Plan | MemoryView, source: Source | None = None, cache: LayerCache | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the weights that `forward` uses on the same input, on its own text and on the source, no dropout."""
-        cache = cache or LayerCache()
-        query = self._normed(x_BTC, self.attention_norm)
-        if isinstance(plan, MemoryView):
-            return self.attention.weights_with_memory(query, plan), None
-        own = self.attention.weights(query, plan, extend=cache.own)
-        if self.cross_attention is None or self.cross_attention_norm is None or source is None:
-            return own, None
-        x_BTC = self._after_self_attention(x_BTC, plan, cache)
-        query = self._normed(x_BTC, self.cross_attention_norm)
-        return own, self.cross_attention.weights(query, source.states_BSC, source.plan, extend=cache.source)
-
-    def _after_self_attention(self, x_BTC: Tensor, plan: Plan, cache: LayerCache) -> Tensor:
-        mixed = self.attention(self._normed(x_BTC, self.attention_norm), plan, extend=cache.own)
-        return self._residual(x_BTC, mixed, self.attention_norm)
-
-    def _after_attention(self, x_BTC: Tensor) -> Tensor:
-        inner = self.feedforward(self._normed(x_BTC, self.feedforward_norm))
-        return self._residual(x_BTC, inner, self.feedforward_norm)
+        mixed_BTC, record = self.attention(self._normed(x_BSC, self.attention_norm), step)
+        x_BTC = x_BSC if step.queries is None else x_BSC[:, -step.queries :]
+        x_BTC = self._residual(x_BTC, mixed_BTC, self.attention_norm)
+        if self.cross_attention is not None and self.cross_attention_norm is not None and step.source is not None:
+            query_BTC = self._normed(x_BTC, self.cross_attention_norm)
+            mixed_BTC, weights = self.cross_attention(query_BTC, step.source, weights=step.weights)
+            x_BTC = self._residual(x_BTC, mixed_BTC, self.cross_attention_norm)
+            record = record._replace(source_weights=weights)
+        mixed_BTC = self.feedforward(self._normed(x_BTC, self.feedforward_norm))
+        return self._residual(x_BTC, mixed_BTC, self.feedforward_norm), record
 
     def _normed(self, x_BTC: Tensor, norm: nn.Module) -> Tensor:
         return norm(x_BTC) if self.pre else x_BTC

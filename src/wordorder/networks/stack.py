@@ -1,26 +1,25 @@
 """The base of encoders and decoders: token embeddings, word order, layers, and a norm at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Backend, Call, LayerPlans, plan_layers
+from wordorder.attention import Backend, Call, LayerPlans, LayerStep, Source, plan_layers
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
 from wordorder.memory import (
     MemoryState,
-    OpenSegment,
-    SegmentStep,
-    StepRead,
+    Segment,
+    SegmentRead,
+    Step,
     check_step,
-    plan_step,
     read_step,
 )
-from wordorder.networks.cache import Cache, layer_cache
-from wordorder.networks.layer import Source
+from wordorder.networks.cache import Cache
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
     Contiguous,
@@ -31,7 +30,7 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
-from wordorder.ops.execution import has_values, is_sparse, method_within, run_layer, under_autocast, working_dtype
+from wordorder.ops.execution import has_values, is_sparse, run_layer, under_autocast, working_dtype
 from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
@@ -171,12 +170,14 @@ class Stack(nn.Module):
         cross_attentions: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             all_hidden.append(x_BTC)
-            arguments = plans.layer(index), source, layer_cache(cache, index, once=return_attentions)
-            if return_attentions:
-                self_weights, source_weights = method_within(layer, "attention_weights")(x_BTC, *arguments)
-                attentions.append(self_weights)
-                cross_attentions += [] if source_weights is None else [source_weights]
-            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self.checkpointed)
+            extend, source_of_layer = None, source
+            if cache is not None:
+                extend = partial(cache.extend, index)
+                source_of_layer = None if source is None else source._replace(extend=partial(cache.source, index))
+            step = LayerStep(plans.layer(index), extend=extend, source=source_of_layer, weights=return_attentions)
+            x_BTC, record = run_layer(layer, x_BTC, step, checkpointed=self.checkpointed)
+            attentions += [] if record.weights is None else [record.weights]
+            cross_attentions += [] if record.source_weights is None else [record.source_weights]
         hidden = self.finish(x_BTC)
         return (
             hidden,
@@ -217,7 +218,7 @@ class Stack(nn.Module):
         # nothing is computed again where no gradient is: a sample in the middle of training may use a cache
         return self.gradient_checkpointing and self.training and torch.is_grad_enabled()
 
-    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> OpenSegment:
+    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> Segment:
         """Open a segment after the state that earlier ones left.
 
         Args:
@@ -229,11 +230,11 @@ class Stack(nn.Module):
         """
         if self.memory is None:
             raise ValueError("memory was given to a network without one; build it with memory=LookAheadMemory(length)")
-        return OpenSegment.after(self.memory, state, layers=len(self.layers), keep=keep)
+        return Segment.after(self.memory, state, layers=len(self.layers), keep=keep)
 
     def read_segment(
         self,
-        segment: OpenSegment,
+        segment: Segment,
         input_ids: Tensor | None,
         inputs_embeds: Tensor | None = None,
         *,
@@ -242,7 +243,7 @@ class Stack(nn.Module):
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
-    ) -> StepRead:
+    ) -> SegmentRead:
         """Read the next tokens of a segment, or all of them, and return what is found and the segment after them.
 
         A decoder's tokens see only what comes before them; an encoder must read a segment in one step.
@@ -267,8 +268,8 @@ class Stack(nn.Module):
             self.embed(input_ids, inputs_embeds, positions)  # says what is wrong
             raise AssertionError
         batch, tokens = ids_or_embeds.shape[:2]
-        valid_BT = valid_tokens(key_padding_mask, batch, tokens, device=ids_or_embeds.device)
-        step = SegmentStep(segment, ids_or_embeds.shape[1], valid_BT, self.causal, self.encoding.position_dependent)
+        tokens_BT = valid_tokens(key_padding_mask, batch, tokens, device=ids_or_embeds.device)
+        step = Step(segment, ids_or_embeds.shape[1], tokens_BT, self.causal, self.encoding)
         check_step(step, ids_or_embeds.shape[0], channels=self.options.channels, heads=self.heads)
         if segment.keep and self.checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
@@ -283,8 +284,7 @@ class Stack(nn.Module):
         read = read_step(
             self.layers,
             x_BTC,
-            step,
-            plan_step(step, self.encoding, call, backend=self._backend(backend)),
+            step.planned(call, backend=self._backend(backend)),
             checkpointed=self.checkpointed,
             return_all_hidden=return_all_hidden,
             return_attentions=return_attentions,

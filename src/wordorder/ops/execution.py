@@ -74,11 +74,6 @@ def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     return type(module) is kind and not any(parts.get(name) for name in tools)
 
 
-def method_within(module: nn.Module, name: str) -> Any:
-    """Return a method of a module, also out of the wrapper that a tool has put around it."""
-    return next(getattr(part, name) for part in module.modules() if hasattr(part, name))
-
-
 def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:
     """Run a layer; ``checkpointed``: keep no activations of it, but compute it again in the backward pass."""
     if not checkpointed:

@@ -1,0 +1,98 @@
+"""How attention runs in one layer: what the layer reads beside its input, and what it leaves beside its output."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.attend import attention_weights
+from wordorder.attention.plan import Plan
+
+
+class Keys(NamedTuple):
+    """What attention reads of each key, before any move: keys and values, (B, G, S, D)."""
+
+    k: Tensor
+    v: Tensor
+
+    def then(self, later: "Keys") -> "Keys":
+        """Return these keys and later ones behind them."""
+        return Keys(torch.cat((self.k, later.k), dim=2), torch.cat((self.v, later.v), dim=2))
+
+    def columns(self, window: slice) -> "Keys":
+        """Return the keys of these columns."""
+        return Keys(self.k[:, :, window], self.v[:, :, window])
+
+    def rows(self, index: Tensor) -> "Keys":
+        """Return the keys of these rows of the batch, long (B,)."""
+        return Keys(self.k.index_select(0, index), self.v.index_select(0, index))
+
+
+Extend = Callable[[Keys], Keys]
+"""A cache as a function: from the keys of this step to all of them so far. Attention moves all by the plan's positions,
+so that every encoding stays exact."""
+
+
+class Record(NamedTuple):
+    """What a layer leaves beside its output; None or empty where nobody asked."""
+
+    keys: Keys | None
+    """Those of all tokens so far."""
+    left: dict[str, Tensor]
+    """What a memory's own step has found (`LayerStep.attend`)."""
+    weights: Tensor | None
+    """Attention weights, (B, H, T, S), without dropout."""
+    source_weights: Tensor | None = None
+    """Those on the source, of cross-attention."""
+
+
+class Source(NamedTuple):
+    """The other text of cross-attention: its states, None where a cache holds their keys, and the plan to attend."""
+
+    states_BSC: Tensor | None
+    plan: Plan
+    extend: Extend | None = None
+    """Given the source's keys (none of them, S = 0, without states), gives those to use."""
+
+
+class LayerStep:
+    """The second argument of every layer, ``layer(x_BSC, step) -> (x_BTC, Record)``: the same with cache and memory.
+
+    A plain class: FSDP casts the tensors in a dataclass.
+
+    Args:
+        plan: bias, mask and backend, of the last rows' queries over all keys.
+        extend: gives all keys so far, where earlier steps left some.
+        source: another text, for cross-attention.
+        queries: how many of the last rows have queries, and come out of the layer; None = all.
+        keep: return the keys.
+        weights: return attention weights, for inspection.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        extend: Extend | None = None,
+        source: Source | None = None,
+        queries: int | None = None,
+        keep: bool = False,
+        weights: bool = False,
+    ) -> None:
+        self.plan, self.extend, self.source = plan, extend, source
+        self.queries, self.keep, self.weights = queries, keep, weights
+
+    def attend(self, attention: Any, q: Tensor, keys: Keys) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the heads' output (B, H, queries, D), and what a memory wants to know of it.
+
+        Args:
+            attention: the layer's self-attention, whose ``attend(q, keys, plan, return_lse=False)`` knows its dropout.
+            q: queries (B, H, queries, D).
+            keys: all keys.
+        """
+        return attention.attend(q, keys, self.plan)[0], {}
+
+    def weigh(self, q: Tensor, keys: Keys) -> Tensor | None:
+        """Return the weights of the plan's queries, which are the last ones; None where nobody asked."""
+        return attention_weights(q[:, :, -self.plan.call.queries :], keys.k, self.plan) if self.weights else None
