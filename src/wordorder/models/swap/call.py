@@ -13,8 +13,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from wordorder.attention import Backend, LayerPlans, Plan, attend, attention_weights, plan_attention, plan_layers
 from wordorder.attention import Call as AttentionCall
-from wordorder.attention import LayerPlans, Plan, attend, attention_weights, plan_attention, plan_layers
+from wordorder.attention.backends.reference import Reference, WrittenOut
 from wordorder.encodings import Fox, LayerTerms, Terms
 from wordorder.encodings.places import Move
 from wordorder.errors import BadInput
@@ -57,8 +58,6 @@ class LayerOrder:
     """The model's own positions act in it."""
     factor: float
     """On the model's own scale of q.k: TUPE's 1/sqrt(2); 1 beside the model's positions."""
-    window: int | None
-    """Tokens that a query sees on a visible side, itself included; None = all that the model lets it see."""
 
 
 @dataclass
@@ -84,7 +83,7 @@ class Call:
     gates: dict[int, Tensor] = field(default_factory=dict)
     """By layer the logarithms of FoX's gates of all keys, (B, H or 2 H, S)."""
     plans: list[tuple[tuple[Any, ...], Tensor | None, LayerPlans]] = field(default_factory=list)
-    """For layers with the same terms, columns, window and mask."""
+    """For layers with the same terms, columns and mask."""
 
     def add_gates(self, layer: int, number: int, x_BTC: Tensor) -> None:
         """Compute the gates of a layer from its input; ``number`` counts the layers that have some."""
@@ -123,12 +122,9 @@ class Call:
         if self.scaled_queries:
             q, scale = q / module.scaling, module.scaling
         scale = scale * self.layers[layer].factor
-        if softcap is not None:
-            terms = replace(self._terms_of(layer, q, k, position_bias), scale=scale)
-            output, dropped = _soft_capped(terms, q, k, v, self._visible(layer, mask, q), softcap, dropout)
-            return output, dropped if weights else None
-
-        plan = self._plan(layer, q, k, v, mask, position_bias, dropout=dropout, weights=weights)
+        backend = None if softcap is None else SoftCapped(softcap)
+        call = AttentionCall.of(q, k, v, layers=len(self.layers), dropout=dropout, return_weights=weights)
+        plan = self._plan(layer, q, k, mask, position_bias, call, backend)
         plan = replace(plan, terms=replace(plan.terms, scale=scale))
         if not weights:
             return attend(q, k, v, plan, dropout=dropout)[0].transpose(1, 2).contiguous(), None
@@ -141,28 +137,29 @@ class Call:
         layer: int,
         q: Tensor,
         k: Tensor,
-        v: Tensor,
         mask: Tensor | None,
         position_bias: Tensor | None,
-        *,
-        dropout: float,
-        weights: bool,
+        call: AttentionCall,
+        backend: Backend | None,
     ) -> Plan:
-        """Return the plan of a layer: one for all layers with the same terms, columns, window and mask."""
+        """Return the plan of a layer: one for all layers with the same terms, columns and mask."""
         # A bias of T5's own, FoX's gates and the model's own rotation are of this layer alone.
         alone = (
             layer in self.gates or layer in self.rotations or (position_bias is not None and self.layers[layer].keeps)
         )
-        key = (self.columns[layer], self.layers[layer].window, dropout > 0, weights)
+        key = (self.columns[layer], call.dropout > 0, call.return_weights)
         if not alone and not self.checkpointed:
             for its_key, its_mask, plans in self.plans:
                 if its_key == key and its_mask is mask:
                     return plans.layer(layer)
-        visible = self._visible(layer, mask, q)
-        call = AttentionCall.of(q, k, v, layers=len(self.layers), dropout=dropout, return_weights=weights)
+        visible: Mask | Tensor | None = mask
+        if mask is None and self.causal and call.queries > 1:
+            # transformers leaves a mask out where it is the lower triangle, or where a single query sees everything
+            visible = Mask(Contiguous(call.queries), Contiguous(call.keys), high=0)
         if alone:
-            return plan_attention(self._terms_of(layer, q, k, position_bias), visible, replace(call, layers=1))
-        plans = plan_layers(self.terms[self.columns[layer]], visible, call)
+            terms = self._terms_of(layer, q, k, position_bias)
+            return plan_attention(terms, visible, replace(call, layers=1), backend=backend)
+        plans = plan_layers(self.terms[self.columns[layer]], visible, call, backend=backend)
         self.plans.append((key, mask, plans))
         return plans.layer(layer)
 
@@ -184,25 +181,6 @@ class Call:
                 key_moves=(of_keys, *terms.key_moves),
             )
         return terms
-
-    def _visible(self, layer: int, mask: Tensor | None, q: Tensor) -> Mask | Tensor | None:
-        """Return who sees whom: the model's mask, and the window of the layer.
-
-        transformers leaves a mask out where it is the lower triangle, or where a single query sees everything.
-        """
-        window, tokens, (keys, start) = self.layers[layer].window, q.shape[2], self.columns[layer]
-        if window is None:
-            if mask is not None or not self.causal or tokens == 1:
-                return mask
-            return Mask(Contiguous(tokens), Contiguous(keys), high=0)
-        past = self.past.reshape(1) if isinstance(self.past, Tensor) else self.past
-        query, key = Contiguous(tokens, past), Contiguous(keys, start)
-        near = Mask(query, key, low=1 - window, high=0 if self.causal else window - 1)
-        if mask is None:
-            return near
-        near_B1TS = near.dense(q.device)
-        assert near_B1TS is not None
-        return mask & near_B1TS
 
 
 def attention_forward(
@@ -261,26 +239,17 @@ def _with_bias(terms: Terms, bias: Bias) -> Terms:
     return replace(terms, bias=bias if terms.bias is None else terms.bias + bias)
 
 
-def _soft_capped(
-    terms: Terms,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask | Tensor | None,
-    softcap: float,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
-    """Compute attention with tanh around the scores by content, as in Gemma 2; bias and mask stand outside of it."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
-    scores = terms.move_queries(q) @ terms.move_keys(k).mT * terms.scale
-    for term in terms.content:
-        scores = scores + term.scores(q, k, terms.scale, mask)
-    scores = softcap * torch.tanh(scores / softcap)
-    if terms.bias is not None:
-        scores = scores + terms.bias.written_out(scores.dtype)
-    visible = mask.dense(q.device) if isinstance(mask, Mask) else mask
-    if visible is not None:
-        scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-    weights = F.dropout(scores.softmax(-1, dtype=torch.float32).type_as(q), dropout)
-    return (weights @ v).transpose(1, 2).contiguous(), weights
+class SoftCapped(Reference):
+    """Scores by content within ``cap tanh(scores / cap)``, as in Gemma 2; bias and mask stand outside of it."""
+
+    name = "soft-capped"
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, prepared: WrittenOut, added: Bias | None, scale: float) -> Tensor:
+        inner_BHTS = super().scores(q_BHTD, k_BHSD, WrittenOut(None, None), added, scale)
+        scores_BHTS = self.cap * torch.tanh(inner_BHTS / self.cap)
+        if prepared.bias is not None:
+            scores_BHTS = scores_BHTS + prepared.bias.written_out(scores_BHTS.dtype)
+        return scores_BHTS if prepared.mask_B1TS is None else scores_BHTS.masked_fill(~prepared.mask_B1TS, -torch.inf)

@@ -49,7 +49,7 @@ def install(order: WordOrder, config: Any) -> None:
         bool(places & {OnScores, OnScoresByContent})
         or (bool(rotating) and not in_model)
         or order.fox is not None
-        or any(layer.window for layer in order.layers)
+        or any(kind.window for kind in order.encoding.kinds)
         or (family.t5_bias and any(keeps) and not all(keeps))  # all layers of a T5 are handed one bias
     )
     if family.rotary is not None:

@@ -38,7 +38,7 @@ class WordOrder(nn.Module):
         self.encoding = encoding
         self._host = (host,)  # a tuple, in which torch registers nothing
         self.layers = tuple(
-            LayerOrder(keeps=MODEL in kind.names, factor=factor, window=kind.window)
+            LayerOrder(keeps=MODEL in kind.names, factor=factor)
             for kind, factor in zip(kinds, _factors(host, encoding, kinds), strict=True)
         )
         self.fox_layers = tuple(n for n, kind in enumerate(kinds) if "fox" in kind.names)

@@ -147,7 +147,10 @@ def _build(
     if len(pattern) > len(host.layers):
         raise BadInput(f"encoding {encoding!r} is a pattern of {len(pattern)} layers, the model has {len(host.layers)}")
     kinds = tuple(pattern[layer % len(pattern)] for layer in range(len(host.layers)))
-    beside = ["+".join(name for name in kind.names if name != MODEL) or "none" for kind in pattern]
+    beside = [
+        ("+".join(name for name in kind.names if name != MODEL) or "none") + (f"@{kind.window}" if kind.window else "")
+        for kind in pattern
+    ]
     new = ",".join(beside[:1] if len(set(beside)) == 1 else beside)
     _check_places(host, encoding, kinds, names_of(new))
 
