@@ -22,7 +22,7 @@ from wordorder.inference.predict import fill_mask
 from wordorder.inference.saved_model import load_model, load_tokenizer_of
 from wordorder.inspection.saved import class_of, load_saved
 from wordorder.models import build_config, build_model
-from wordorder.models.hub.saved_folder import load_config, weight_files
+from wordorder.models.saved_folder import load_config, weight_files
 from wordorder.training import read_recipe, run
 from wordorder.training.checkpoints.checkpoint import damage, seal
 from wordorder.training.recipe.pretrained import read_pretrained

@@ -60,7 +60,7 @@ ALLOWED = {
 """File and call -> why it runs nothing that a file says."""
 
 READERS = {
-    "models/hub/saved_folder.py: from_pretrained": "checks the folder first",
+    "models/saved_folder.py: from_pretrained": "checks the folder first",
     "data/tokenizers/tokenizer.py: from_pretrained": "one class, which looks for no code",
 }
 """Where transformers may read a folder."""

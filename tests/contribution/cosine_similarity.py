@@ -25,7 +25,7 @@ from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.segments import Segments, cut_in_pieces
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.models.config.configuration import WordOrderEncoderConfig
+from wordorder.models.configuration import WordOrderEncoderConfig
 from wordorder.models.encoder import EncoderHead
 from wordorder.models.pretrained import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, body_outputs
 from wordorder.tasks.regression import Regression

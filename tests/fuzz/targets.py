@@ -227,7 +227,7 @@ def read_a_model_folder(content: bytes, folder: Path) -> None:
     """Read it as each command does; an error of one must not keep the others from it."""
     from wordorder.inference.saved_model import load_model, remembers
     from wordorder.inspection.saved import class_of, load_saved
-    from wordorder.models.hub.saved_folder import load_config
+    from wordorder.models.saved_folder import load_config
     from wordorder.training.recipe.pretrained import read_pretrained
 
     place = folder / "model"

@@ -6,7 +6,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertForMaskedLM
 
 import wordorder
 from wordorder.models import build_config, build_model, swap_encoding
-from wordorder.models.config.configuration import complete_options
+from wordorder.models.configuration import complete_options
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,

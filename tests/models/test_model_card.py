@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard
 from saved_folder import save
 
 from wordorder.encodings import CATALOG
-from wordorder.models.hub.model_card import PIPELINES, code, write_card
+from wordorder.models.model_card import PIPELINES, code, write_card
 
 EVIL = "<script>alert(1)</script> | [a](http://b) ![x](y) `code` \n# heading\n---\n*bold*"
 

@@ -68,7 +68,7 @@ def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
     """Return parameters and FLOPs of a trained model, by `wordorder.cost.cost`."""
     from transformers import AutoConfig
 
-    from wordorder.models.hub.saved_folder import load_config
+    from wordorder.models.saved_folder import load_config
 
     return cost_of_config(recipe, load_config(AutoConfig, model_dir))
 

@@ -31,7 +31,7 @@ class Continuation:
 
     def __init__(self, model_dir: str | Path) -> None:
         from wordorder.data.tokenizers.tokenizer import read_tokenizer
-        from wordorder.models.hub.saved_folder import check_tokenizer
+        from wordorder.models.saved_folder import check_tokenizer
 
         task = task_of(model_dir)
         if not task.running_text:

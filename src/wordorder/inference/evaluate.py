@@ -135,7 +135,7 @@ def evaluate_model_dir(
     from wordorder.data.reading_log import LEAKS
     from wordorder.data.settings import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
-    from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.models.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams, translate_examples
     from wordorder.tasks.scores import NextTokenTally, TranslationTally, bleu_signature, score
     from wordorder.training.loop.carried_memory import has_memory

@@ -27,8 +27,8 @@ except ImportError as error:
 
 import wordorder.models  # registers the model types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from wordorder.models import SegmentCache, longest_text
-from wordorder.models.hub.saved_folder import check_model_of
 from wordorder.models.pretrained import CACHE
+from wordorder.models.saved_folder import check_model_of
 
 NAME = "wordorder"
 _ENDLESS = 10**9  # tokens that a model with a memory takes; lm_eval wants a number

@@ -130,7 +130,7 @@ def translate(
             are too many beams.
     """
     from wordorder.models import check_length
-    from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.models.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams
 
     _check_call(texts)
@@ -179,7 +179,7 @@ def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
     import torch
 
     from wordorder.data.generated import GENERATED
-    from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.models.saved_folder import check_tokenizer
 
     settings, task = data_settings(model_dir), _generated_task(model_dir)
     if task is None:
@@ -346,7 +346,7 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
     from transformers import pipeline
 
     from wordorder.data.tokenizers.tokenizer import read_tokenizer
-    from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.models.saved_folder import check_tokenizer
 
     found = task_of(model_dir).pipeline
     if found != task:

@@ -29,7 +29,7 @@ def task_of(model_dir: str | Path) -> Task:
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
     """Read config.json of a saved model, and check that it names a model class of this package."""
-    from wordorder.models.hub.saved_folder import read_model
+    from wordorder.models.saved_folder import read_model
     from wordorder.models.swap.families import FAMILIES
 
     config, named = read_model(Path(model_dir))
@@ -59,8 +59,8 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
     import transformers
 
     from wordorder.models import NETWORK_TASKS
-    from wordorder.models.hub.model_card import task_of_architecture
-    from wordorder.models.hub.saved_folder import load_config, load_model_of
+    from wordorder.models.model_card import task_of_architecture
+    from wordorder.models.saved_folder import load_config, load_model_of
 
     folder, task = Path(model_dir), task_of(model_dir)
     config = load_config(transformers.AutoConfig, folder)

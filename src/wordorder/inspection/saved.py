@@ -89,7 +89,7 @@ def inspect_model_dir(
     """
     from safetensors.torch import save
 
-    from wordorder.models.hub.saved_folder import load_config
+    from wordorder.models.saved_folder import load_config
 
     source = Path(model_dir)
     kind = class_of(source)
@@ -198,7 +198,7 @@ def _watch_language_model(source: Path, kind: Any, config: Any, length: int | No
 def class_of(folder: Path) -> Any:
     """Return the class that config.json names, of a model that can be inspected."""
     import wordorder.models as models
-    from wordorder.models.hub.saved_folder import read_model
+    from wordorder.models.saved_folder import read_model
 
     settings, named = read_model(folder)
     kind = settings.get("model_type")
@@ -217,7 +217,7 @@ def class_of(folder: Path) -> Any:
 
 def load_saved(folder: Path, kind: object) -> Any:
     """Load the model, from safetensors only: nothing is unpickled."""
-    from wordorder.models.hub.saved_folder import load_model_of
+    from wordorder.models.saved_folder import load_model_of
 
     return load_model_of(kind, folder).eval()
 
@@ -225,7 +225,7 @@ def load_saved(folder: Path, kind: object) -> Any:
 def first_tokens(folder: Path, config: object, text: str | Path, count: int) -> list[int]:
     """Return the ids of the first tokens of a text."""
     from wordorder.data.tokenizers.tokenizer import read_tokenizer
-    from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.models.saved_folder import check_tokenizer
 
     try:
         with Path(text).open(encoding="utf-8-sig") as file:

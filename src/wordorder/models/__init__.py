@@ -8,10 +8,10 @@ except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
 from wordorder.models.caches import SegmentCache as SegmentCache
-from wordorder.models.config.configuration import WordOrderConfig as WordOrderConfig
-from wordorder.models.config.configuration import WordOrderDecoderConfig as WordOrderDecoderConfig
-from wordorder.models.config.configuration import WordOrderEncoderConfig as WordOrderEncoderConfig
-from wordorder.models.config.configuration import WordOrderSeq2SeqConfig as WordOrderSeq2SeqConfig
+from wordorder.models.configuration import WordOrderConfig as WordOrderConfig
+from wordorder.models.configuration import WordOrderDecoderConfig as WordOrderDecoderConfig
+from wordorder.models.configuration import WordOrderEncoderConfig as WordOrderEncoderConfig
+from wordorder.models.configuration import WordOrderSeq2SeqConfig as WordOrderSeq2SeqConfig
 from wordorder.models.decoder import WordOrderDecoderForCausalLM as WordOrderDecoderForCausalLM
 from wordorder.models.decoder import WordOrderDecoderModel as WordOrderDecoderModel
 from wordorder.models.decoder import WordOrderDecoderPreTrainedModel as WordOrderDecoderPreTrainedModel

@@ -12,7 +12,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from wordorder.attention import Keys
 from wordorder.memory import MemoryState, Segment
-from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.configuration import WordOrderConfig
 
 
 class BoundCache:

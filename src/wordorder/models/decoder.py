@@ -15,7 +15,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.memory import MemoryState
 from wordorder.models.caches import new_cache, segment_cache
-from wordorder.models.config.configuration import WordOrderConfig, WordOrderDecoderConfig
+from wordorder.models.configuration import WordOrderConfig, WordOrderDecoderConfig
 from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, take_token_types
 from wordorder.models.pretrained import (
     CACHE,

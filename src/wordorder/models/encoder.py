@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
 from wordorder.memory import MemoryState
-from wordorder.models.config.configuration import WordOrderConfig, WordOrderEncoderConfig
+from wordorder.models.configuration import WordOrderConfig, WordOrderEncoderConfig
 from wordorder.models.layout import PackedInputs, Texts, check_beside, check_packing, check_token_types, layout_of
 from wordorder.models.pretrained import (
     LabelledHead,

@@ -14,13 +14,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
-from wordorder.models.config.configuration import (
+from wordorder.models.configuration import (
     WordOrderConfig,
     WordOrderDecoderConfig,
     WordOrderEncoderConfig,
     WordOrderSeq2SeqConfig,
 )
-from wordorder.models.config.faults import unknown_fields
 from wordorder.models.decoder import WordOrderDecoderForCausalLM, WordOrderDecoderModel
 from wordorder.models.encoder import (
     WordOrderEncoderForMaskedLM,
@@ -29,6 +28,7 @@ from wordorder.models.encoder import (
     WordOrderEncoderForTokenClassification,
     WordOrderEncoderModel,
 )
+from wordorder.models.faults import unknown_fields
 from wordorder.models.hosts import class_of_host
 from wordorder.models.seq2seq import WordOrderSeq2SeqForConditionalGeneration, WordOrderSeq2SeqModel
 from wordorder.models.swap.families import FAMILIES

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from wordorder.errors import BadInput
-from wordorder.models.hub.saved_folder import load_config, load_with_new_head
+from wordorder.models.saved_folder import load_config, load_with_new_head
 from wordorder.models.swap.families import FAMILIES
 from wordorder.models.swap.folder import SwappedFields
 from wordorder.models.swap.order import MODEL

@@ -16,7 +16,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
-from wordorder.models.config.faults import not_tied
+from wordorder.models.faults import not_tied
 from wordorder.models.layout import PackedInputs
 from wordorder.networks import DecoderOutput, EncoderOutput, initialise_module
 

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.caches import new_cache
-from wordorder.models.config.configuration import WordOrderSeq2SeqConfig
+from wordorder.models.configuration import WordOrderSeq2SeqConfig
 from wordorder.models.decoder import build_decoder, kept_columns, next_token_loss, shifted_right
 from wordorder.models.encoder import build_encoder
 from wordorder.models.layout import Texts, check_token_types, layout_of, take_token_types

@@ -21,7 +21,7 @@ from transformers import (
 from wordorder.encodings import CATALOG, names_in, names_of
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
-from wordorder.models.config.configuration import WordOrderDecoderConfig
+from wordorder.models.configuration import WordOrderDecoderConfig
 from wordorder.models.decoder import WordOrderDecoderForCausalLM
 from wordorder.models.hosts import MODEL
 from wordorder.models.pretrained import CACHE

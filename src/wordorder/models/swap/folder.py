@@ -24,7 +24,7 @@ from transformers.models.auto import modeling_auto
 
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
-from wordorder.models.config.faults import stranger_faults
+from wordorder.models.faults import stranger_faults
 from wordorder.models.swap.families import FAMILIES, hosts_of
 
 MODEL_TYPE = "wordorder-swapped"

@@ -23,7 +23,7 @@ from wordorder.encodings import (
     pattern_of,
 )
 from wordorder.errors import BadInput
-from wordorder.models.config.configuration import complete_options
+from wordorder.models.configuration import complete_options
 from wordorder.models.swap import folder
 from wordorder.models.swap.call import register_attention
 from wordorder.models.swap.families import Host, hosts_of

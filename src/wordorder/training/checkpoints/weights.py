@@ -17,8 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from wordorder.errors import BadInput, RunFailed
 from wordorder.limits import one_line
-from wordorder.models import hosts
-from wordorder.models.hub import saved_folder
+from wordorder.models import hosts, saved_folder
 from wordorder.training.checkpoints.checkpoint import last_good
 
 
@@ -83,7 +82,7 @@ def load_weights(model: Any, folder: Path) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the weight files of a model to start from; see `wordorder.models.hub.saved_folder.weight_files`."""
+    """Return the weight files of a model to start from; see `wordorder.models.saved_folder.weight_files`."""
     with _naming_the_key():
         return saved_folder.weight_files(folder)
 

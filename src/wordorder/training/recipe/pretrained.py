@@ -77,7 +77,7 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
     """
     from wordorder.models import NETWORK_TASKS, build_config, config_fields
     from wordorder.models.hosts import MODEL
-    from wordorder.models.hub.saved_folder import adapter_faults, elsewhere_faults
+    from wordorder.models.saved_folder import adapter_faults, elsewhere_faults
     from wordorder.models.swap.families import FAMILIES
     from wordorder.models.swap.folder import MODEL_TYPE
     from wordorder.training.checkpoints.weights import check_host, weight_files
@@ -107,7 +107,7 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
-    from wordorder.models.hub.saved_folder import read_config
+    from wordorder.models.saved_folder import read_config
 
     try:
         return read_config(folder)
@@ -157,7 +157,7 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
 
 def _vocabulary_faults(folder: Path) -> list[str]:
     """Return a fault where a model of transformers has no room for its tokeniser's tokens, or that cannot be read."""
-    from wordorder.models.hub.saved_folder import fields_of
+    from wordorder.models.saved_folder import fields_of
 
     size = fields_of(_config(folder, f"model.pretrained: {folder}")).get("vocab_size")
     try:

@@ -14,7 +14,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from wordorder.errors import BadInput, WordOrderError
 from wordorder.limits import is_plain_name, one_line, read_json
-from wordorder.models.config.faults import stranger_faults
+from wordorder.models.faults import stranger_faults
 from wordorder.networks import initialise
 
 WEIGHTS = "model.safetensors"

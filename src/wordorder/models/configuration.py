@@ -24,7 +24,7 @@ from wordorder.errors import BadInput
 from wordorder.hints import fits, option_faults
 from wordorder.limits import one_line
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
-from wordorder.models.config.faults import (
+from wordorder.models.faults import (
     MOST_LAYERS,
     missing_encodings,
     not_tied,

@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from wordorder.durable import write_text
 from wordorder.encodings import CATALOG
-from wordorder.models.hub.saved_folder import fields_of
+from wordorder.models.saved_folder import fields_of
 
 CARD = "README.md"
 

@@ -1,1 +1,0 @@
-"""Save and read the folders that the hub holds: weights, model cards, and the places of adapters."""
