@@ -26,8 +26,9 @@ PAGE = ROOT / "docs" / "inspect.md"
 
 def found_in(run: Path) -> dict[str, Any]:
     """What the table shows of one run, which is scored four times, and what it was found with."""
+    from parts import worth_of_parts
+
     from wordorder.inference import evaluate_model_dir
-    from wordorder.papers.tupe.parts import worth_of_parts
 
     worth = worth_of_parts(partial(evaluate_model_dir, run / "model", "sotu"))
     numbers = json.loads((run / "inspect" / "numbers.json").read_text(encoding="utf-8"))

@@ -1,3 +1,6 @@
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -6,7 +9,9 @@ from wordorder import Encoder
 from wordorder.inspection import toeplitz_share
 from wordorder.models import build_config, build_model
 from wordorder.ops import Contiguous
-from wordorder.papers.tupe.parts import keep_part, worth_of_parts
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evidence" / "publish"))
+from parts import keep_part, worth_of_parts
 
 N = 9
 
