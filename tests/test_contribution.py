@@ -44,12 +44,13 @@ class Neighbours(OnDistance):
 import torch
 
 from wordorder.encodings import Neighbours
+from wordorder.ops import Contiguous
 
 
 def test_numbers_by_distance():
     encoding = Neighbours(2)
     torch.nn.init.normal_(encoding.table)
-    found = encoding(torch.arange(4)[None], torch.arange(4)[None]).dense()[0]
+    found = encoding(Contiguous(4), Contiguous(4)).dense()[0]
     for head, query, key in torch.cartesian_prod(torch.arange(2), torch.arange(4), torch.arange(4)):
         near = abs(key - query) <= 1
         assert found[head, query, key] == (encoding.table[key - query + 1, head] if near else 0)

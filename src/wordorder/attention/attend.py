@@ -4,6 +4,7 @@ from typing import Literal, TypedDict, Unpack, overload
 
 from torch import Tensor
 
+from wordorder.attention.backends.backend import Backend
 from wordorder.attention.backends.reference import Reference, weights
 from wordorder.attention.call import Call
 from wordorder.attention.plan import Plan, plan_attention
@@ -27,7 +28,7 @@ class _Options(TypedDict, total=False):
     is_causal: bool
     key_padding_mask: Tensor | None
     dropout: float
-    backend: str | None
+    backend: str | Backend | None
 
 
 @overload
@@ -62,7 +63,7 @@ def attention(
     is_causal: bool = False,
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
-    backend: str | None = None,
+    backend: str | Backend | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Compute ``softmax(scale * q.k + bias + content) v`` over the visible keys.
@@ -80,8 +81,8 @@ def attention(
         is_causal: a query sees the keys at its own position and before it; in place of ``mask``.
         key_padding_mask: bool (B, S), True = padding, as in `torch.nn.MultiheadAttention`; in place of ``mask``.
         dropout: probability that a weight is dropped; pass 0 outside training.
-        backend: one of those that `choose_backend` lists; None lets it choose (or the environment variable
-            ``WORDORDER_BACKEND``).
+        backend: one of `BACKENDS` by name, or a `Backend` of your own; None lets `choose_backend` choose (or the
+            environment variable ``WORDORDER_BACKEND``).
         return_lse: also return the natural log of the sum of exponentials of each row of scores, (B, H, T), in at
             least float32; memories merge by it.
 

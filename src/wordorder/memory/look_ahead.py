@@ -57,6 +57,7 @@ class LookAheadMemory(Memory):
     """
 
     name = "look-ahead"
+    looks_right = True
     noted = ("alpha",)
     full: bool = False
     epsilon: float = 0.0
@@ -108,12 +109,14 @@ class LookAheadMemory(Memory):
             arguments["queries"] = None  # slots have queries too
         return LookAheadStep(slots, **arguments, weights=weights)
 
-    def leaves(self, layer: int, x_BTC: Tensor, record: Record) -> dict[str, Tensor]:
+    def leaves(self, layer: int, x_BTC: Tensor, out_BTC: Tensor, record: Record, step: "Step") -> dict[str, Tensor]:
         """Return what the first layer reads of the tokens, and what their attention found in every layer."""
+        del out_BTC, step
         tokens = {} if layer else {"embeddings": x_BTC.detach()}
         return tokens | _by_slot(layer, record.left.get("read_out"), record.left.get("normaliser"))
 
-    def refreshed(self, layer: int, record: Record) -> dict[str, Tensor]:
+    def refreshed(self, layer: int, record: Record, step: "Step") -> dict[str, Tensor]:
+        del step
         return _by_slot(layer, record.left.get("slot_read_out"), record.left.get("slot_normaliser"))
 
 

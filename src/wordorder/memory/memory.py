@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -25,7 +25,9 @@ class Memory(ABC):
         ValueError: length is not a positive whole number, or a switch of a subclass is not True or False.
     """
 
-    name: ClassVar[Literal["segment-recurrence", "look-ahead"]]
+    name: ClassVar[str]
+    looks_right: ClassVar[bool] = False
+    """Whether queries attend to keys to their right, in decoders too."""
     noted: ClassVar[tuple[str, ...]] = ()
     """Names in `Record.left` that a segment keeps for inspection (`Segment.notes`)."""
 
@@ -68,16 +70,18 @@ class Memory(ABC):
         return LayerStep(**step.arguments(layer), weights=weights)
 
     @abstractmethod
-    def leaves(self, layer: int, x_BTC: Tensor, record: Record) -> dict[str, Tensor]:
+    def leaves(self, layer: int, x_BTC: Tensor, out_BTC: Tensor, record: Record, step: "Step") -> dict[str, Tensor]:
         """Return what the tokens of a step leave in layer ``layer``, by the names of its slots, (B, T, ...), detached.
 
         Args:
             layer: from 0.
             x_BTC: the tokens' states that the layer reads (with slots before them where they came with them).
+            out_BTC: what it gives for them.
             record: of the layer.
+            step: the step.
         """
 
-    def refreshed(self, layer: int, record: Record) -> dict[str, Tensor]:
+    def refreshed(self, layer: int, record: Record, step: "Step") -> dict[str, Tensor]:
         """Return the entries of the slots that layer ``layer`` has changed, (B, M, ...)."""
-        del layer, record
+        del layer, record, step
         return {}

@@ -327,9 +327,9 @@ def read_step(
         record: Record
         layer_step = memory.layer_step(index, step, weights=return_attentions)
         x_BTC, record = run_layer(layer, x_BTC, layer_step, checkpointed=checkpointed)
-        for name, piece in memory.leaves(index, tokens_BTC, record).items():
+        for name, piece in memory.leaves(index, tokens_BTC, x_BTC, record, step).items():
             left[name] = (*left.get(name, ()), piece)
-        refreshed |= memory.refreshed(index, record)
+        refreshed |= memory.refreshed(index, record, step)
         notes |= {f"{name}.{index}": note for name, note in record.left.items() if name in memory.noted}
         keys += [] if record.keys is None else [record.keys]
         attentions += [] if record.weights is None else [record.weights]

@@ -51,7 +51,7 @@ class SegmentRecurrence(Memory):
         assert step.segment.state is not None
         return torch.cat((step.segment.state.slots[f"hidden.{layer}"].type_as(x_BTC), x_BTC), dim=1)
 
-    def leaves(self, layer: int, x_BTC: Tensor, record: Record) -> dict[str, Tensor]:
+    def leaves(self, layer: int, x_BTC: Tensor, out_BTC: Tensor, record: Record, step: "Step") -> dict[str, Tensor]:
         """Return what the layer reads of the tokens."""
-        del record
+        del out_BTC, record, step
         return {f"hidden.{layer}": x_BTC.detach()}

@@ -208,6 +208,7 @@ class TransformerOptions:
 
     def composition(self, vocabulary: int, use: Use) -> Composition:
         """Build the encoding, for networks of this vocabulary."""
+        memory = "none" if self.memory is None else "look-ahead" if self.memory.looks_right else "segment-recurrence"
         return build_encoding(
             self.encoding,
             width=self.channels,
@@ -219,7 +220,7 @@ class TransformerOptions:
             vocabulary=vocabulary,
             padding_idx=self.padding_idx,
             complex_valued=self.channels != self.width,
-            with_memory="none" if self.memory is None else self.memory.name,
+            with_memory=memory,
         )
 
     def attention(self) -> SelfAttention:
