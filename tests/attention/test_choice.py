@@ -10,6 +10,7 @@ import torch
 
 from wordorder.attention import BACKENDS, Call, choice, choose_backend
 from wordorder.attention.backends import triton
+from wordorder.attention.backends.reference import Reference
 from wordorder.attention.call import _gpu
 from wordorder.attention.choice import VARIABLE
 from wordorder.errors import BadInput
@@ -209,10 +210,10 @@ def test_every_length_at_which_triton_is_taken_was_measured():
         assert min(pairs) == least
 
 
-class HalfDone:
+class HalfDone(Reference):
     """A backend of a user: at home everywhere, and for every second number of queries it refuses."""
 
-    name, compiles = "half-done", False
+    name = "half-done"
 
     def refusal(self, call):
         return "wants an even number of queries; take backend=None" if call.queries % 2 else None

@@ -89,11 +89,13 @@ def test_another_kind_or_a_missing_entry_is_refused():
     with pytest.raises(ValueError, match="lacks position"):
         MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.position"})
     network = Decoder(9, width=6, layers=3, heads=2, memory=LookAheadMemory(4))
-    broken = MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.normalisers.1"})
-    with pytest.raises(ValueError, match=r"not whole: normalisers\.1 has None per slot, and this network needs \(2,\)"):
+    broken = MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.slots.normalisers.1"})
+    with pytest.raises(ValueError, match=r"not whole: normalisers\.1 is None, and this network needs \(3, 4, 2\)"):
         network(torch.ones(3, 2, dtype=torch.long), memory=broken)
     with pytest.raises(ValueError, match="got no entries; pass what state_dict gave"):
         MemoryState.from_state_dict({})
+    names = MemoryState(kind="mine", layers=1, slots={"position": torch.ones(2, 3, 4)}, position=5, entered=1)
+    assert_same(MemoryState.from_state_dict(names.state_dict()), names)
     with pytest.raises(ValueError, match="lacks slots"):
         MemoryState.from_state_dict(
             {f"look-ahead.{name}": torch.tensor(1) for name in ("position", "entered", "layers")}

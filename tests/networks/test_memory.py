@@ -284,12 +284,12 @@ def test_what_makes_no_sense_is_refused():
         decoder_of(SegmentRecurrence(6))(ids, memory=state)
     with pytest.raises(ValueError, match="memory must be of 5 layers, got one of 3"):
         decoder_of(LookAheadMemory(6), layers=5)(ids, memory=state)
-    with pytest.raises(ValueError, match=r"normalisers\.0 has \(2,\) per slot, and this network needs \(4,\)"):
+    with pytest.raises(ValueError, match=r"normalisers\.0 is \(2, 6, 2\), and this network needs \(2, 6, 4\)"):
         decoder_of(LookAheadMemory(6), heads=4)(ids, memory=state)
     narrow = decoder_of(SegmentRecurrence(6))(ids).memory
     with pytest.raises(
         ValueError,
-        match=r"of another network, or not whole: hidden\.0 has \(16,\) per slot, and this network needs \(32,\)",
+        match=r"of another network, or not whole: hidden\.0 is \(2, 6, 16\), and this network needs \(2, 6, 32\)",
     ):
         decoder_of(SegmentRecurrence(6), width=32)(ids, memory=narrow)
     with pytest.raises(ValueError, match="one token at least"):

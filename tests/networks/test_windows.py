@@ -153,10 +153,13 @@ def test_every_backend_hides_what_is_beyond_the_window(backend, causal):
 
 def test_kinds_with_the_same_bias_and_window_share_what_is_written_out():
     network, x = encoder("t5@3,t5+rope@3,t5@4,t5", layers=4), torch.randn(1, 9, 24, dtype=torch.float64)
-    first, second, third, fourth = (network.plan(Contiguous(9), x).layer(index) for index in range(4))
-    assert first.prepared is not third.prepared is not fourth.prepared
     plans = network.plan(Contiguous(9), x)
-    assert plans.layer(0).prepared is plans.layer(1).prepared
+    first, second, third, fourth = map(plans.layer, range(4))
+    assert first.prepared is second.prepared
+    assert len({id(plan.prepared) for plan in (first, third, fourth)}) == 3
+    for index in (-1, 4):
+        with pytest.raises(BadInput, match=r"from 0 \.\. 3, got"):
+            plans.layer(index)
     assert first.terms.query_moves == ()
     assert second.terms.query_moves != ()
 

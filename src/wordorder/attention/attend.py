@@ -188,7 +188,7 @@ def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
         order = Composition({"encoding": order}, head_dim=q.shape[-1])
     if not isinstance(order, Composition):
         raise BadInput(
-            "order must be what an encoding's prepare(...) returned, an encoding or a bias, got"
+            "order must be what Composition.prepare(...) returned, an encoding or a bias, got"
             f" {order if isinstance(order, str) else type(order).__name__!r}; for an encoding by name {_POSITIONAL}"
         )
     if len(order.kinds) > 1:
@@ -201,12 +201,12 @@ def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
     if any(isinstance(part, OnScoresByContent) for part in parts):
         raise BadInput(
             "this encoding may have weights for each layer, and attention does not know which layer calls it:"
-            f" {_POSITIONAL}, or pass encoding.prepare(...).layer(index)"
+            f" {_POSITIONAL}, or pass Composition(...).prepare(...).layer(index)"
         )
     if q.shape[2] != k.shape[2]:
         raise BadInput(
             f"an encoding alone does not say where {q.shape[2]} queries stand among {k.shape[2]} keys: pass"
-            " encoding.prepare(query_positions, key_positions)"
+            " Composition(...).prepare(query_positions, key_positions)"
         )
     return order.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device).kinds[0]
 

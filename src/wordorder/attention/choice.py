@@ -38,10 +38,9 @@ def choose_backend(call: Call, forced: str | Backend | None = None) -> Backend:
         if named and by_name[named].refusal(call) is None:
             return by_name[named]
         return next(backend for backend in BACKENDS if backend.refusal(call) is None and backend.at_home(call))
-    if isinstance(forced, str):
-        if forced not in by_name:
-            raise ValueError(f"backend must be one of {', '.join(by_name)}, got {forced!r}")
-        forced = by_name[forced]
-    if refusal := forced.refusal(call):
-        raise ValueError(f"backend {forced.name!r} {refusal}")
-    return forced
+    backend = by_name.get(forced) if isinstance(forced, str) else forced
+    if not isinstance(backend, Backend):
+        raise ValueError(f"backend must be one of {', '.join(by_name)}, or a Backend, got {forced!r}")
+    if refusal := backend.refusal(call):
+        raise ValueError(f"backend {backend.name!r} {refusal}")
+    return backend

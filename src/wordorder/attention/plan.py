@@ -40,9 +40,9 @@ class LayerPlans:
 
     def layer(self, index: int) -> Plan:
         """Return the plan of layer ``index`` (from 0)."""
-        kind_of_layer = self.terms.kind_of_layer
+        terms, kind_of_layer = self.terms.layer(index), self.terms.kind_of_layer
         plan = self.kinds[kind_of_layer[index] if kind_of_layer else 0]
-        return replace(plan, terms=self.terms.layer(index)) if len(plan.terms.content) > 0 else plan
+        return replace(plan, terms=terms) if len(terms.content) > 0 else plan
 
 
 def plan_layers(
@@ -52,14 +52,7 @@ def plan_layers(
 
     Kinds of layers with the same bias and window share what is written out of it, and of the mask.
 
-    Args:
-        terms: what the encodings prepared.
-        mask: who sees whom, as in `plan_attention`.
-        call: sizes, dtype and device, how many layers there are, and what is wanted.
-        backend: forced; None chooses (`choose_backend`).
-
-    Raises:
-        ValueError: as in `plan_attention`.
+    Arguments and errors as in `plan_attention`; ``terms`` are those of all layers, and ``call`` counts them.
     """
     kinds = terms.kinds
     alike = [[_alike(kind, other) for other in kinds] for kind in kinds]
@@ -100,7 +93,7 @@ def plan_attention(
         mask = _windowed(mask, terms.window, terms, call)
     call = call.with_terms(terms, mask)
     chosen = choose_backend(call, backend)
-    if chosen.compiles and backend is None and not call.traced and _kernels_fail(call.device):
+    if chosen.compiles(call) and backend is None and not call.traced and _kernels_fail(call.device):
         chosen = choose_backend(replace(call, kernels_fail=True))
     if isinstance(mask, Mask) and mask.hides_nothing:
         mask = None

@@ -30,8 +30,7 @@ class Keys(NamedTuple):
 
 
 Extend = Callable[[Keys], Keys]
-"""A cache as a function: from the keys of this step to all of them so far. Attention moves all by the plan's positions,
-so that every encoding stays exact."""
+"""A cache as a function: from the keys of this step, before any move, to all of them so far."""
 
 
 class Record(NamedTuple):

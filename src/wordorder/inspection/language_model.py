@@ -263,8 +263,9 @@ class _Watch:
 
     def count_alphas(self, notes: Mapping[str, Tensor], slots: int) -> None:
         """Add weights (1, H, M) of every layer that refreshed the slots of a look-ahead memory."""
-        for name, alpha in notes.items():
-            self.alpha_LHA[int(name.removeprefix("alpha.")), :, :slots] += alpha[0].flip(-1).to(self.alpha_LHA.dtype)
+        for layer in range(len(self.alpha_LHA)):
+            if (alpha := notes.get(f"alpha.{layer}")) is not None:
+                self.alpha_LHA[layer, :, :slots] += alpha[0].flip(-1).to(self.alpha_LHA.dtype)
         self.count_A[:slots] += 1
 
     def habits(self) -> ReadingHabits:

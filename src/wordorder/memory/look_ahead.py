@@ -71,10 +71,7 @@ class LookAheadMemory(Memory):
             raise ValueError(f"alpha must lie between 0 and 1, got {self.alpha}")
 
     def slot_shapes(self, layers: int, *, channels: int, heads: int) -> dict[str, tuple[int, ...]]:
-        """Return "embeddings", what the first layer read; and of each layer but the last one the read-outs so far.
-
-        "read_outs.0" and so on are in at least float32, and so are "normalisers.0", their log-sum-exp, natural log.
-        """
+        """Return "embeddings" of the first layer; of all but the last one read-outs and their natural log-sum-exp."""
         shapes: dict[str, tuple[int, ...]] = {"embeddings": (channels,)}
         for layer in range(layers - 1):
             shapes |= {f"read_outs.{layer}": (heads, channels // heads), f"normalisers.{layer}": (heads,)}

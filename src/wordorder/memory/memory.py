@@ -45,7 +45,7 @@ class Memory(ABC):
 
     @abstractmethod
     def slot_shapes(self, layers: int, *, channels: int, heads: int) -> dict[str, tuple[int, ...]]:
-        """Return the names of the tensors that hold something per slot, and what one slot has of each."""
+        """Return the shape that one slot has in each tensor of the state, by name."""
 
     @property
     def window(self) -> int | None:

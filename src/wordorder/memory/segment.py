@@ -278,11 +278,12 @@ def _check_state(step: Step, state: MemoryState, batch: int, *, channels: int, h
     if state.batch != batch:
         raise ValueError(f"memory holds {state.batch} rows and the batch {batch}; reorder the memory, or begin anew")
     shapes = step.segment.memory.slot_shapes(state.layers, channels=channels, heads=heads)
-    found = {name: tuple(tensor.shape[2:]) for name, tensor in state.slots.items()}
+    shapes = {name: (batch, state.length, *shape) for name, shape in shapes.items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.slots.items()}
     if found != shapes:
         name = next(name for name in sorted({*found, *shapes}) if found.get(name) != shapes.get(name))
         raise ValueError(
-            f"memory is of another network, or not whole: {name} has {found.get(name)} per slot, and this network needs"
+            f"memory is of another network, or not whole: {name} is {found.get(name)}, and this network needs"
             f" {shapes.get(name)}; pass what this network returned"
         )
 

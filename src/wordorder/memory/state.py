@@ -152,7 +152,8 @@ class MemoryState:
         found = {name: n if isinstance(n, Tensor) else torch.tensor(n) for name, n in numbers.items()}
         rows = {"valid": self.valid_BM, "entered_rows": self.entered_B}
         found |= {name: tensor for name, tensor in rows.items() if tensor is not None}
-        return {f"{self.kind}.{name}": t.contiguous() for name, t in {**found, **self.slots}.items()}
+        found |= {f"slots.{name}": tensor for name, tensor in self.slots.items()}
+        return {f"{self.kind}.{name}": tensor.contiguous() for name, tensor in found.items()}
 
     @staticmethod
     def from_state_dict(tensors: Mapping[str, Tensor]) -> "MemoryState":
@@ -167,19 +168,20 @@ class MemoryState:
                 f"a state of memory has entries of one kind, got {sorted(kinds) or 'no entries'}; pass what state_dict"
                 " gave"
             )
-        slots = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
-        missing = {"position", "entered", "layers"} - set(slots)
-        if missing or len(slots) <= 3:
+        entries = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
+        slots = {name[6:]: entries.pop(name) for name in [*entries] if name.startswith("slots.")}
+        missing = {"position", "entered", "layers"} - set(entries)
+        if missing or not slots:
             raise ValueError(f"the state of memory lacks {', '.join(sorted(missing)) or 'slots'}")
-        position, entered, layers = (slots.pop(name) for name in ("position", "entered", "layers"))
+        position = entries["position"]
         return MemoryState(
             kind=kinds.pop(),
-            layers=int(layers),
-            position=int(position) if position.dim() == 0 else position,
-            entered=int(entered),
-            valid_BM=slots.pop("valid", None),
-            entered_B=slots.pop("entered_rows", None),
+            layers=int(entries["layers"]),
             slots=slots,
+            position=int(position) if position.dim() == 0 else position,
+            entered=int(entries["entered"]),
+            valid_BM=entries.get("valid"),
+            entered_B=entries.get("entered_rows"),
         )
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:

@@ -58,6 +58,18 @@ def test_soft_capped_weights_are_returned():
     assert apart(weights[0].sum(-1), torch.ones(1, 4, 7)) <= 1e-5
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", ["none@3", "t5@3", "rope@3"])
+def test_windows_go_by_column_whatever_position_ids_say(encoding):
+    model, ids = swapped("llama", encoding), ids_of(2, 9)
+    for places in (2 * torch.arange(9), torch.tensor([0, 1, 2] * 3)):
+        places, mask = places.expand(2, -1), torch.ones(2, 9, dtype=torch.long)
+        whole = output_of(model, ids, attention_mask=mask, position_ids=places, use_cache=False)
+        mask[1, -2:] = 0  # a mask that transformers hands over, where it left one out before
+        padded = output_of(model, ids, attention_mask=mask, position_ids=places, use_cache=False)
+        assert apart(padded[0], whole[0]) <= 2e-5
+
+
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_a_mask_of_numbers_is_refused(kind):
     with pytest.raises(BadInput, match=r"four axes must be bool"):

@@ -20,11 +20,8 @@ class Backend(ABC):
     """Named by ``backend=`` and by the environment variable ``WORDORDER_BACKEND``."""
     grouped: ClassVar[bool] = False
     """Whether keys and values come with their G heads; else repeated for all H heads of the queries."""
-    compiles: ClassVar[bool] = False
-    """Whether its kernels are compiled by Triton, which is tried once on each device before they are chosen."""
-
     linear: ClassVar[bool] = True
-    """Whether its scores are linear in the queries, so that terms by content may add a vector to them."""
+    """Whether scores are linear in the queries, to which terms by content then add a vector; else a `Reference`."""
 
     @abstractmethod
     def refusal(self, call: Call) -> str | None:
@@ -33,6 +30,11 @@ class Backend(ABC):
     @abstractmethod
     def at_home(self, call: Call) -> bool:
         """Return whether to take it, if it can do the call and no backend before it was taken."""
+
+    def compiles(self, call: Call) -> bool:
+        """Return whether its kernels are compiled by Triton, which is tried once on each device before it is chosen."""
+        del call
+        return False
 
     @abstractmethod
     def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> Any:

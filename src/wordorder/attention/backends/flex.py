@@ -43,7 +43,6 @@ class Flex(Backend):
     """On a GPU, a bias that would be too large written out, of heads that the Triton kernels refuse."""
 
     name = "flex"
-    compiles = True
 
     def refusal(self, call: Call) -> str | None:
         if call.return_lse or call.return_weights or call.dropout or call.content:
@@ -59,6 +58,9 @@ class Flex(Backend):
 
     def at_home(self, call: Call) -> bool:
         return call.device.type == "cuda" and is_too_large(call)
+
+    def compiles(self, call: Call) -> bool:
+        return call.device.type == "cuda"
 
     def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> InBlocks:
         blocks = block_mask(mask, call.batch, call.heads, call.queries, call.keys, call.device)
