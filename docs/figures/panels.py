@@ -159,7 +159,7 @@ def shares(axes: Any, _: Any) -> None:
             weight.fill_(value)
         for query, colour in ((4096, COLOURS[2]), (512, COLOURS[1]), (128, COLOURS[0])):
             keys = torch.arange(query + 1)
-            share = fire(torch.tensor([[query]]), keys[None]).dense()[0, 0, 0]
+            share = fire(Contiguous(1, query), Contiguous(query + 1)).dense()[0, 0, 0]
             axes.semilogx((query - keys)[:-1], share[:-1], color=colour, label=f"query at {query:,}")
     axes.set_xlabel("distance i - j (tokens)")
     axes.set_ylabel("share")
@@ -172,7 +172,7 @@ def learned_function(axes: Any, model: Any) -> None:
     (part,) = model.encoding.parts.values()
     place = torch.arange(24)
     with torch.no_grad():
-        bias = part(place[None], place[None]).dense()[0, :, 12]
+        bias = part(Contiguous(24), Contiguous(24)).dense()[0, :, 12]
     for head, line in enumerate(bias):
         axes.plot(place - 12, line - line.max(), color=COLOURS[head], label=f"head {head + 1}")
     axes.set_xlabel("distance j - i (tokens)")
