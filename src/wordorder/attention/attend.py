@@ -21,7 +21,7 @@ from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Mask, valid_tokens
 from wordorder.ops.execution import as_autocast_casts
 
-Order = Terms | LayerTerms | Composition | Encoding | Bias
+AnyTerms = Terms | LayerTerms | Composition | Encoding | Bias
 
 
 class _Options(TypedDict, total=False):
@@ -36,7 +36,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | None = None,
+    terms: AnyTerms | None = None,
     mask: Mask | Tensor | None = None,
     *,
     return_lse: Literal[False] = False,
@@ -47,7 +47,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | None = None,
+    terms: AnyTerms | None = None,
     mask: Mask | Tensor | None = None,
     *,
     return_lse: Literal[True],
@@ -57,7 +57,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | None = None,
+    terms: AnyTerms | None = None,
     mask: Mask | Tensor | None = None,
     *,
     is_causal: bool = False,
@@ -75,7 +75,7 @@ def attention(
         q: queries (B, H, T, D).
         k: keys (B, G, S, D); G divides H, each key head serves H / G query heads (grouped queries).
         v: values (B, G, S, E).
-        order: what `Composition.prepare` returned, which several layers may share; an encoding or a bias itself, for
+        terms: what `Composition.prepare` returned, which several layers may share; an encoding or a bias itself, for
             queries and keys at 0 .. T - 1; None for plain attention.
         mask: who sees whom; a `Mask`, or a bool tensor that broadcasts to (B, H, T, S), True = visible.
         is_causal: a query sees the keys at its own position and before it; in place of ``mask``.
@@ -100,12 +100,11 @@ def attention(
     _check_shapes(q, k, v)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-    terms = _as_terms(order, q, k)
-    _check_head_dim(terms.head_dim, q)
-    mask = _as_mask(terms, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
+    of_layer = _as_terms(terms, q, k)
+    _check_head_dim(of_layer.head_dim, q)
+    mask = _as_mask(of_layer, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
     call = Call.of(q, k, v, dropout=dropout, return_lse=return_lse)
-    plan = plan_attention(terms, mask, call, backend=backend)
-    assert isinstance(plan, Plan)  # _as_terms let nothing pass that differs by layer
+    plan = plan_attention(of_layer, mask, call, backend=backend)
     output, lse = attend(q, k, v, plan, dropout=dropout, return_lse=return_lse)
     return output if lse is None else (output, lse)
 
@@ -169,33 +168,33 @@ def _check_head_dim(built_for: int | None, q: Tensor) -> None:
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
 
-def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
+def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
     """Return the terms of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1."""
-    if isinstance(order, Terms):
-        return order
-    if isinstance(order, LayerTerms):
-        first, *others = order.kinds
+    if isinstance(terms, Terms):
+        return terms
+    if isinstance(terms, LayerTerms):
+        first, *others = terms.kinds
         if others or len(first.content) > 0:
             raise BadInput("these terms differ by layer: pass terms.layer(index), with the layer's index from 0")
         return first
-    if order is None or isinstance(order, Bias):
-        return Terms(q.shape[-1] ** -0.5, order)
-    if isinstance(order, Encoding):
-        _check_head_dim(getattr(order, "head_dim", None), q)
-        heads = getattr(order, "heads", q.shape[1])
+    if terms is None or isinstance(terms, Bias):
+        return Terms(q.shape[-1] ** -0.5, terms)
+    if isinstance(terms, Encoding):
+        _check_head_dim(getattr(terms, "head_dim", None), q)
+        heads = getattr(terms, "heads", q.shape[1])
         if heads != q.shape[1]:
-            raise BadInput(f"this {type(order).__name__} is for {heads} heads, got q of {q.shape[1]}")
-        order = Composition({"encoding": order}, head_dim=q.shape[-1])
-    if not isinstance(order, Composition):
+            raise BadInput(f"this {type(terms).__name__} is for {heads} heads, got q of {q.shape[1]}")
+        terms = Composition({"encoding": terms}, head_dim=q.shape[-1])
+    if not isinstance(terms, Composition):
         raise BadInput(
-            "order must be what Composition.prepare(...) returned, an encoding or a bias, got"
-            f" {order if isinstance(order, str) else type(order).__name__!r}; for an encoding by name {_POSITIONAL}"
+            "terms must be what Composition.prepare(...) returned, an encoding or a bias, got"
+            f" {terms if isinstance(terms, str) else type(terms).__name__!r}; for an encoding by name {_POSITIONAL}"
         )
-    if len(order.kinds) > 1:
+    if len(terms.kinds) > 1:
         raise BadInput(
             f"this encoding differs by layer, and attention does not know which layer calls it: {_POSITIONAL}"
         )
-    parts = [*order.parts.values(), order.replacement]
+    parts = [*terms.parts.values(), terms.replacement]
     if any(isinstance(part, OnEmbeddings | ReplacesEmbedding) for part in parts):
         raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
     if any(isinstance(part, OnScoresByContent) for part in parts):
@@ -208,7 +207,7 @@ def _as_terms(order: object, q: Tensor, k: Tensor) -> Terms:
             f"an encoding alone does not say where {q.shape[2]} queries stand among {k.shape[2]} keys: pass"
             " Composition(...).prepare(query_positions, key_positions)"
         )
-    return order.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device).kinds[0]
+    return terms.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device).kinds[0]
 
 
 def _as_mask(
@@ -231,9 +230,9 @@ def _as_mask(
             "give either mask, or is_causal and key_padding_mask; a bool mask of your own (True = visible)"
             " is combined with padding by mask & ~key_padding_mask[:, None, None, :]"
         )
-    known = terms.positions
-    query, key = known or (Contiguous(q.shape[2]), Contiguous(k.shape[2]))
-    if is_causal and known is None and q.shape[2] != k.shape[2]:
+    positions = terms.positions
+    query, key = positions or (Contiguous(q.shape[2]), Contiguous(k.shape[2]))
+    if is_causal and positions is None and q.shape[2] != k.shape[2]:
         raise BadInput(
             f"is_causal: nothing says where {q.shape[2]} queries stand among {k.shape[2]} keys; pass"
             " mask=Mask(query_positions, key_positions, high=0)"

@@ -1,4 +1,4 @@
-"""What is known of a call of attention before it starts."""
+"""The facts of a call of attention before it starts."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast

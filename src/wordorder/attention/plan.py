@@ -28,7 +28,7 @@ class Plan:
     mask: Mask | Tensor | None
     """The mask, with the window of these layers; None where nothing is hidden."""
     prepared: Any
-    """What the backend made of bias and mask."""
+    """Bias and mask as the backend wants them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def plan_layers(
 
     Kinds of layers with the same bias and window share what is written out of it, and of the mask.
 
-    Arguments and errors as in `plan_attention`; ``terms`` are those of all layers, and ``call`` counts them.
+    Arguments and errors as in `plan_attention`; ``terms`` are of all layers, whose number ``call`` has.
     """
     kinds = terms.kinds
     alike = [[_alike(kind, other) for other in kinds] for kind in kinds]
@@ -172,10 +172,8 @@ def _checked_mask(mask: object, call: Call) -> Mask | Tensor:
         )
     if mask.dtype != torch.bool:
         raise BadInput(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the terms")
-    wanted = (call.batch, call.heads, call.queries, call.keys)
+    sizes = (call.batch, call.heads, call.queries, call.keys)
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
-    if len(shape) > 4 or any(size not in (1, fits) for size, fits in zip(shape, wanted, strict=True)):
-        raise BadInput(
-            f"mask must broadcast to (batch, heads, queries, keys) = {wanted}, got shape {tuple(mask.shape)}"
-        )
+    if len(shape) > 4 or any(size not in (1, fits) for size, fits in zip(shape, sizes, strict=True)):
+        raise BadInput(f"mask must broadcast to (batch, heads, queries, keys) = {sizes}, got shape {tuple(mask.shape)}")
     return mask[(None,) * (4 - mask.dim())]

@@ -1,4 +1,4 @@
-"""How attention runs in one layer: what the layer reads beside its input, and what it leaves beside its output."""
+"""One layer's attention: the step that it reads beside its input, the record that it leaves beside its output."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from wordorder.attention.plan import Plan
 
 
 class Keys(NamedTuple):
-    """What attention reads of each key, before any move: keys and values, (B, G, S, D)."""
+    """The keys and values of attention, before any move, each (B, G, S, D)."""
 
     k: Tensor
     v: Tensor
@@ -34,12 +34,12 @@ Extend = Callable[[Keys], Keys]
 
 
 class Record(NamedTuple):
-    """What a layer leaves beside its output; None or empty where nobody asked."""
+    """The record of a layer beside its output; None or empty where nobody asked."""
 
     keys: Keys | None
     """Those of all tokens so far."""
     left: dict[str, Tensor]
-    """What a memory's own step has found (`LayerStep.attend`)."""
+    """Tensors of a memory's own step (`LayerStep.attend`)."""
     weights: Tensor | None
     """Attention weights, (B, H, T, S), without dropout."""
     source_weights: Tensor | None = None

@@ -1,4 +1,4 @@
-"""What the encodings of a network add to attention, worked out once per forward pass and read by every layer."""
+"""The terms that encodings add to attention, worked out once per forward pass and read by every layer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

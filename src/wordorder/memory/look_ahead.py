@@ -124,7 +124,7 @@ def _by_slot(layer: int, read_out_BHME: Tensor | None, normaliser_BHM: Tensor | 
 
 
 class SlotPlans(NamedTuple):
-    """How slots attend in a step: the plans of all layers, and the columns of the window."""
+    """The plans by which the slots of all layers attend in a step, and the columns of their window."""
 
     plans: LayerPlans
     window: slice
@@ -155,9 +155,9 @@ class LookAheadStep(LayerStep):
         left = {"read_out": mixed.detach().to(wide), "normaliser": lse.detach()}
         if self.slots is None:
             return mixed, left
-        plan, window, *known, memory = self.slots
+        plan, window, read_out, normaliser, memory = self.slots
         new = attention.attend(q[:, :, :count], keys.columns(window), plan, return_lse=True)
-        merged, lse, alpha = merge_read_outs(*known, *new, epsilon=memory.epsilon, alpha=memory.alpha)
+        merged, lse, alpha = merge_read_outs(read_out, normaliser, *new, epsilon=memory.epsilon, alpha=memory.alpha)
         left |= {"slot_read_out": merged.detach(), "slot_normaliser": lse.detach(), "alpha": alpha.detach()}
         return torch.cat((merged.type_as(mixed), mixed), dim=2), left
 

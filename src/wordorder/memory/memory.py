@@ -76,7 +76,7 @@ class Memory(ABC):
         Args:
             layer: from 0.
             x_BTC: the tokens' states that the layer reads (with slots before them where they came with them).
-            out_BTC: what it gives for them.
+            out_BTC: what it gives for them (and for slots that have queries, before them).
             record: of the layer.
             step: the step.
         """

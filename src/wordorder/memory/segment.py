@@ -110,8 +110,8 @@ class Segment:
         entered, entered_B = self.tokens, read_B
         if read_B is not None and self.state is not None:
             # a row that read nothing keeps the number of the segment before
-            before = self.state.entered if self.state.entered_B is None else self.state.entered_B
-            entered, entered_B = max(self.tokens, self.state.entered), torch.where(read_B == 0, before, read_B)
+            filled = self.state.entered if self.state.entered_B is None else self.state.entered_B
+            entered, entered_B = max(self.tokens, self.state.entered), torch.where(read_B == 0, filled, read_B)
         state = MemoryState(
             kind=self.memory.name,
             layers=self.layers,
@@ -257,8 +257,8 @@ def check_step(step: Step, batch: int, *, channels: int, heads: int) -> None:
     if step.segment.tokens and not step.causal:
         raise ValueError("a segment whose tokens see each other on both sides (an encoder's) must be read in one step")
     if step.tokens_BT is not None and step.tokens_BT.shape != (batch, step.tokens):
-        given = tuple(step.tokens_BT.shape)
-        raise ValueError(f"tokens_BT must be (batch, tokens) = {(batch, step.tokens)}, got {given}")
+        shape = tuple(step.tokens_BT.shape)
+        raise ValueError(f"tokens_BT must be (batch, tokens) = {(batch, step.tokens)}, got {shape}")
     if step.segment.state is not None:
         _check_state(step, step.segment.state, batch, channels=channels, heads=heads)
     # reading a mask on a GPU would stop the stream, and in a compiled graph would break it
@@ -348,10 +348,10 @@ def read_step(
 
 def _masks_joined(*parts: tuple[Tensor | None, int]) -> Tensor | None:
     """Join masks, each of so many columns, into one; None stands for all True, and is returned if all are None."""
-    given = next((mask for mask, _ in parts if mask is not None), None)
-    if given is None:
+    masks = [mask for mask, _ in parts if mask is not None]
+    if not masks:
         return None
-    full = [given.new_ones(given.shape[0], count) if mask is None else mask for mask, count in parts]
+    full = [masks[0].new_ones(len(masks[0]), count) if mask is None else mask for mask, count in parts]
     return torch.cat(full, dim=1)
 
 

@@ -1,4 +1,4 @@
-"""What memories keep between two segments."""
+"""The state that memories keep between two segments."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What every way to compute attention has."""
+"""The base class of all ways to compute attention."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ class Backend(ABC):
     grouped: ClassVar[bool] = False
     """Whether keys and values come with their G heads; else repeated for all H heads of the queries."""
     linear: ClassVar[bool] = True
-    """Whether scores are linear in the queries, to which terms by content then add a vector; else a `Reference`."""
+    """Whether scores are linear in q, to which terms by content then add a vector; False in a `Reference` only."""
 
     @abstractmethod
     def refusal(self, call: Call) -> str | None:

@@ -24,15 +24,15 @@ class Additive(NamedTuple):
 
 
 class Sdpa(Backend):
-    """Whatever torch's fused kernels can do, small calls, and on a CPU everything that is traced."""
+    """Everything that torch's fused kernels can do, small calls, and on a CPU everything that is traced."""
 
     name = "sdpa"
 
     def refusal(self, call: Call) -> str | None:
         if not (call.return_lse or call.return_weights):
             return None
-        wanted = "the log-sum-exp" if call.return_lse else "attention weights"
-        return f"does not return {wanted}; take backend='reference' or None"
+        result = "the log-sum-exp" if call.return_lse else "attention weights"
+        return f"does not return {result}; take backend='reference' or None"
 
     def at_home(self, call: Call) -> bool:
         # its kernel on a CPU has neither a derivative by the mask nor tangents

@@ -123,11 +123,11 @@ class WordOrder(nn.Module):
             elif cache is not None:
                 clamped = bool(self.encoding.bounded)
                 keys = _key_positions(count, start, padding, past + tokens, device, clamped=clamped)
-            there = self.encoding.terms(positions, keys, dtype=dtype, device=device)
+            of_layers = self.encoding.terms(positions, keys, dtype=dtype, device=device)
             # windows go by column, whatever position ids say, as the model's own do
-            places = Contiguous(tokens, _offset(past)), Contiguous(count, start)
-            kinds = tuple(replace(kind, positions=places) for kind in there.kinds)
-            terms[count, start] = replace(there, kinds=kinds)
+            column_pair = Contiguous(tokens, _offset(past)), Contiguous(count, start)
+            kinds = tuple(replace(kind, positions=column_pair) for kind in of_layers.kinds)
+            terms[count, start] = replace(of_layers, kinds=kinds)
             layers = [n for n in self.rotated_in_function if columns[n] == (count, start)]
             rotations |= self._rotations(body, layers, positions, keys, torch.empty(0, dtype=dtype, device=device))
         inputs["wordorder"] = Call(
