@@ -22,16 +22,22 @@ def exported(package: str) -> dict[str, Any]:
     """Return the public classes and functions of a package by their names: those that it defines or exports."""
     module = importlib.import_module(package)
     names = getattr(module, "EXPORTS", None) or getattr(module, "__all__", None)
-    if names is None:  # it exports by `import x as x`, or all that a module has so
-        tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-        defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-        names = [alias.asname for node in imports for alias in node.names if alias.asname] + defined
-        for node in imports:
-            if node.names[0].name == "*":
-                names += exported(str(node.module))
+    if names is None:
+        names = _names_in(package)
     found = {name: getattr(module, name) for name in names if not name.startswith("_")}
     return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isroutine(value)}
+
+
+def _names_in(package: str) -> list[str]:
+    """Return what a module defines, and what it exports by `import x as x`, for type checkers alone too."""
+    tree = ast.parse(Path(str(importlib.import_module(package).__file__)).read_text(encoding="utf-8"))
+    checked = [node for part in tree.body if isinstance(part, ast.If) for node in part.body]
+    imports = [node for node in (*tree.body, *checked) if isinstance(node, ast.ImportFrom)]
+    names = [alias.asname for node in imports for alias in node.names if alias.asname]
+    for node in imports:
+        if node.names[0].name == "*":
+            names += _names_in(str(node.module))
+    return names + [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
 
 
 def the_rest(package: str) -> str:

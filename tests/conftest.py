@@ -54,6 +54,18 @@ use_cpu = true
 """
 
 
+@pytest.fixture
+def registries_as_they_were() -> Iterator[None]:
+    """Take out of the catalogues what a test registers."""
+    from wordorder.own_classes import REGISTRIES
+
+    before = [(registry, {*registry}) for registry in REGISTRIES.values()]
+    yield
+    for registry, names in before:
+        for name in {*registry} - names:
+            del registry[name]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what tests cache out of the user's own cache, and what the user cached out of the tests."""

@@ -79,11 +79,12 @@ s_{hij} = \\frac{q_i^\\top k_j}{\\sqrt{D}} + b_{h, j - i}
 None.
 """,
 }
-ENTRY = {
-    "from wordorder.encodings.none ": "from wordorder.encodings.neighbours import Neighbours as Neighbours\n",
-    '    "t5": T5,': '    "neighbours": Neighbours,\n',
+ENTRY = {'        "t5": ': '        "neighbours": "wordorder.encodings.neighbours:Neighbours",\n'}
+"""What is put before which line of the catalogue."""
+EXPORTS_FILE = "src/wordorder/encodings/__init__.py"
+EXPORT = {
+    "    from wordorder.encodings.none ": "    from wordorder.encodings.neighbours import Neighbours as Neighbours\n"
 }
-"""What is put before which lines of the catalogue."""
 
 CHECKS = [
     "tests/repository/test_generated_pages.py",
@@ -151,6 +152,7 @@ def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path)
     for name, text in NEW.items():
         (tmp_path / name).write_text(text.lstrip(), encoding="utf-8")
     put_before(tmp_path / CATALOG_FILE, ENTRY)
+    put_before(tmp_path / EXPORTS_FILE, EXPORT)
 
     # as `make catalogue`
     publish = [sys.executable, "evidence/publish/publish_encodings.py"]
@@ -206,10 +208,10 @@ def test_an_encoding_without_a_page_is_named(script: Callable[[str], ModuleType]
 def test_every_class_of_the_catalogue_is_exported_and_says_so_to_type_checkers():
     public = {
         alias.asname
-        for node in ast.walk(ast.parse((ROOT / CATALOG_FILE).read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse((ROOT / EXPORTS_FILE).read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
     }
-    assert public == {kind.__name__ for kind in CATALOG.values()}
+    assert public >= {kind.__name__ for kind in CATALOG.values()}
     assert all(getattr(encodings, kind.__name__) is kind for kind in CATALOG.values())

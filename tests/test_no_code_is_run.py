@@ -49,9 +49,10 @@ CALLS = {
 ALLOWED = {
     "papers/weights.py: torch.load": "imports nothing, and calls a closed list of names",
     "papers/weights.py: weights_only=True": "the same",
-    "comparison/fairness/own_arm.py: exec": "the file that the user names by --arm, and nothing else",
-    "comparison/fairness/own_arm.py: compile": "the same",
-    "__init__.py: import_module": "lazy exports: the names are a literal table",
+    "own_classes.py: exec": "the file that the user names by --use or --arm, and nothing else",
+    "own_classes.py: compile": "the same",
+    "lazy.py: import_module": "names of packages: literal tables",
+    "registry.py: import_module": "classes of the package: literal tables",
     "data/__init__.py: import_module": "lazy exports: the names are a literal table",
     "cli/main.py: import_module": "looks whether typer and rich are installed",
     "tasks/catalog.py: import_module": "a task's file, by its name in a literal table",

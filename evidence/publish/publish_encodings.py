@@ -46,8 +46,8 @@ USES = {
     "encoder": "encoders",
     "decoder": "decoders",
     "cross-attention": "cross-attention",
-    "segment-recurrence": "segment-recurrence memory",
-    "look-ahead": "look-ahead memory",
+    "memory": "memory",
+    "right": "look-ahead memory",
 }
 """Uses that an encoding may be defined for, and the words for them."""
 PLACES = {
@@ -309,7 +309,10 @@ def costs(prefix: str) -> str:
             row = measured["networks"][network].get(entry["name"])
             low, high = row["ratio_quartiles"] if row else (0, 0)
             cells.append(f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})" if row else "")
-        cells += ["up to its table" if entry["bounded"] else "any", ", ".join(entry["refused_in"])]
+        cells += [
+            "up to its table" if entry["bounded"] else "any",
+            ", ".join({"right": USES["right"]}.get(use, use) for use in entry["refused_in"]),
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     s = measured["settings"]
     return "\n".join(lines) + (

@@ -14,7 +14,7 @@ Every name loads on first use (PEP 562): `import wordorder` is instant, the name
 only `wordorder.models` and what stands on it need transformers.
 """
 
-from importlib import import_module
+from wordorder.lazy import lazy_names
 
 # As typing's, which would be loaded for it alone: until the command line listens, Ctrl-C prints a traceback.
 TYPE_CHECKING = False
@@ -70,13 +70,4 @@ FOLDERS: tuple[str, ...] = (
 """Submodules that load on first use as attributes: `wordorder.models` needs no import line of its own."""
 
 
-def __getattr__(name: str) -> object:
-    if name in EXPORTS:
-        return getattr(import_module(EXPORTS[name]), name)
-    if name in FOLDERS:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__dir__())}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*EXPORTS, *FOLDERS, "__version__"})
+__getattr__, __dir__ = lazy_names(__name__, EXPORTS, FOLDERS)

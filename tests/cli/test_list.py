@@ -45,7 +45,7 @@ def test_one_encoding_is_shown_by_its_name_in_any_spelling():
             assert part in text
         assert "max_distance 128 from here on all distances share a bucket" in text
         assert "Not in cross-attention: positions of a source and a target" in text
-        assert "Works in: encoders, decoders, memory by segment recurrence, look-ahead memory" in text
+        assert "Works in: encoders, decoders, memory, look-ahead memory" in text
         assert "Longest text: max_position_embeddings" in text
     fox = " ".join(CliRunner().invoke(app, ["list", "fox"]).stdout.split())
     assert "Works in: models of transformers (wordorder.models.swap_encoding) Not in encoders: it reads" in fox

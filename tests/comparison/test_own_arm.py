@@ -8,10 +8,10 @@ import pytest
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison.compare import compare
-from wordorder.comparison.fairness.own_arm import load_again, load_own_arms, parse_own_arm, with_own_arms
-from wordorder.encodings import CATALOG, registered_encodings, split_options
-from wordorder.encodings import registration as registration_module
+from wordorder.comparison.fairness.own_arm import with_own_arms
+from wordorder.encodings import CATALOG, Encoding, registered_encodings, split_options
 from wordorder.errors import BadInput
+from wordorder.own_classes import parse_own_class, register_again, use_own_classes
 
 GOOD = """
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Mine(OnDistance):
     def at_distance(self, distance, dtype=torch.float32):
         return self.raw.view(-1, *(1,) * distance.dim()) * torch.log1p(self.slope * distance.abs())
 """
+FADING = (Path(__file__).resolve().parents[1] / "contribution" / "fading.py").read_text(encoding="utf-8")
 LEAKING = """
 from wordorder.encodings import NoEncoding, OnEmbeddings
 
@@ -42,13 +43,11 @@ class Decoders(OnEmbeddings):
 """
 
 
-@pytest.fixture(autouse=True)
-def catalogue_as_it_was():
-    names, sources = dict(CATALOG), dict(registration_module._SOURCES)
-    yield
-    for there, before in ((CATALOG, names), (registration_module._SOURCES, sources)):
-        there.clear()
-        there.update(before)
+pytestmark = pytest.mark.usefixtures("registries_as_they_were")
+
+
+def use_arms(texts):
+    return use_own_classes(texts, option="--arm", bases=(Encoding,))
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def mine(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_it_is_an_arm_like_any_other(mine, make_recipe, log):
-    said = load_own_arms([f"{mine}:Mine=mine"])
+    said = use_arms([f"{mine}:Mine=mine"])
     assert said[0].startswith("Mine of my.py: ")
     arms = {"none": {"model.encoding": "none"}, "rope": {"model.encoding": "rope"}}
     recipe = with_own_arms(make_recipe(seeds=[0], arms=arms), [f"{mine}:Mine=mine"])
@@ -79,23 +78,45 @@ def test_it_is_an_arm_like_any_other(mine, make_recipe, log):
 @pytest.mark.slow
 def test_finished_runs_are_kept_until_the_file_changes(mine, make_recipe, log):
     texts = [f"{mine}:Mine=mine"]
-    load_own_arms(texts)
+    use_arms(texts)
     recipe = with_own_arms(make_recipe(seeds=[0], arms={"none": {"model.encoding": "none"}}), texts)
     compare(recipe, progress=False, pipeline=STAND_IN)
     started = [line for line in log() if line.startswith("start")]
-    load_own_arms(texts)  # as in a new process: the same file again
+    use_arms(texts)  # as in a new process: the same file again
     compare(recipe, progress=False, pipeline=STAND_IN)
     assert [line for line in log() if line.startswith("start")] == started
     mine.write_text(GOOD + "\n# another content\n")
-    load_own_arms(texts)
-    with pytest.raises(BadInput, match=r"mine/seed-0.*file of an encoding of your own was changed \(my\.py\)"):
+    use_arms(texts)
+    with pytest.raises(BadInput, match=r"mine/seed-0.*file of your own encoding was changed \(my\.py\)"):
+        compare(recipe, progress=False, pipeline=STAND_IN)
+
+
+@pytest.mark.slow
+def test_a_memory_of_ones_own_is_told_with_its_file_and_refused_once_that_changed(tmp_path, make_recipe, log):
+    path = tmp_path / "fading.py"
+    path.write_text(FADING)
+    use_own_classes([f"{path}:FadingMemory"])
+    memory = (
+        "data.task=causal-lm",
+        "data.packing=lanes",
+        "model.network=decoder",
+        "model.memory=fading",
+        "model.memory_length=8",
+    )
+    arms = {"one": {"model.encoding": "rope"}, "other": {"model.encoding": "none"}}
+    recipe = make_recipe(*memory, seeds=[0], arms=arms)
+    results = json.loads(compare(recipe, progress=False, pipeline=STAND_IN).read_text())
+    assert results["own_memories"]["fading"]["file"] == "fading.py"
+    path.write_text(FADING + "\n# another content\n")
+    use_own_classes([f"{path}:FadingMemory"])
+    with pytest.raises(BadInput, match=r"the file of your own memory was changed \(fading\.py\)"):
         compare(recipe, progress=False, pipeline=STAND_IN)
 
 
 @pytest.mark.slow
 def test_worker_processes_know_it_too(mine, make_recipe, log):
     texts = [f"{mine}:Mine=mine"]
-    load_own_arms(texts)
+    use_arms(texts)
     recipe = with_own_arms(make_recipe(seeds=[0], workers=2, arms={"none": {"model.encoding": "none"}}), texts)
     results = json.loads(compare(recipe, progress=False, pipeline=KNOWING).read_text())
     assert results["complete"]
@@ -103,15 +124,15 @@ def test_worker_processes_know_it_too(mine, make_recipe, log):
 
 
 def test_a_worker_does_not_take_a_file_that_was_changed_meanwhile(mine, capsys):
-    load_own_arms([f"{mine}:Mine=mine"])
+    use_arms([f"{mine}:Mine=mine"])
     source = registered_encodings()["mine"]
-    load_again([source])  # registered already: nothing is done
-    del CATALOG["mine"], registration_module._SOURCES["mine"]
-    load_again([source])
+    register_again([source])  # registered already: nothing is done
+    del CATALOG["mine"]
+    register_again([source])
     assert registered_encodings() == {"mine": source}
-    del CATALOG["mine"], registration_module._SOURCES["mine"]
+    del CATALOG["mine"]
     mine.write_text(GOOD.replace("log1p", "sqrt"))
-    load_again([source])
+    register_again([source])
     assert "my.py was changed since the comparison began" in capsys.readouterr().err
     with pytest.raises(BadInput, match=r"unknown encoding 'mine'.*register_encoding.*--arm"):
         split_options("mine", None)
@@ -119,7 +140,7 @@ def test_a_worker_does_not_take_a_file_that_was_changed_meanwhile(mine, capsys):
 
 def test_an_arm_of_the_recipe_that_names_it_is_the_only_one(mine, make_recipe):
     texts = [f"{mine}:Mine=mine"]
-    load_own_arms(texts)
+    use_arms(texts)
     arms = {
         "none": {"model.encoding": "none"},
         "both": {"model.encoding": "rope+mine", "model.encoding_options.mine.slope": 2.0},
@@ -136,11 +157,11 @@ def test_faults_are_found_before_anything_is_read(tmp_path, make_recipe):
     path = tmp_path / "wrong.py"
     path.write_text(LEAKING)
     with pytest.raises(BadInput) as error:
-        load_own_arms([f"{path}:Mine"])
+        use_arms([f"{path}:Mine"])
     assert any("a decoder, causality: a decoder's tokens see what comes after them" in f for f in error.value.faults)
     assert "Mine" not in CATALOG
     with pytest.raises(BadInput, match="refuses encoders and decoders"):
-        load_own_arms([f"{path}:Decoders"])
+        use_arms([f"{path}:Decoders"])
 
 
 @pytest.mark.parametrize(
@@ -160,17 +181,17 @@ def test_faults_are_found_before_anything_is_read(tmp_path, make_recipe):
 def test_wrong_files_and_names_are_one_line_each(mine, content, end, words):
     mine.write_text(content)
     with pytest.raises(BadInput, match=words) as error:
-        load_own_arms([f"{mine}{end}"])
+        use_arms([f"{mine}{end}"])
     assert len(error.value.faults) == 1
 
 
 def test_all_faults_of_several_are_listed_and_paths_may_hold_colons(tmp_path):
     with pytest.raises(BadInput) as error:
-        load_own_arms([f"{tmp_path}/no.py:A", "my.py"])
+        use_arms([f"{tmp_path}/no.py:A", "my.py"])
     assert len(error.value.faults) == 2
     assert "there is no file" in error.value.faults[0]
     (tmp_path / "a:b.py").write_text("")
-    own = parse_own_arm(f"{tmp_path}/a:b.py:Mine")
+    own = parse_own_class(f"{tmp_path}/a:b.py:Mine")
     assert (own.path.name, own.class_name, own.name) == ("a:b.py", "Mine", "Mine")
 
 

@@ -116,21 +116,25 @@ def test_what_replaces_the_embeddings_needs_a_vocabulary_and_a_place():
 
 def test_a_memory_that_looks_ahead_shows_keys_to_the_right_in_decoders_too():
     t5 = {
-        memory: build_encoding("t5", **SIZES, use="decoder", with_memory=memory).parts["t5"].bidirectional
-        for memory in ("none", "segment-recurrence", "look-ahead")
+        right: build_encoding("t5", **SIZES, use="decoder", with_memory=True, looks_right=right)
+        .parts["t5"]
+        .bidirectional
+        for right in (False, True)
     }
-    assert t5 == {"none": False, "segment-recurrence": False, "look-ahead": True}
-    chosen = build_encoding("t5", **SIZES, use="decoder", with_memory="look-ahead", options={"bidirectional": False})
-    assert not chosen.parts["t5"].bidirectional
+    assert t5 == {False: False, True: True}
+    options = {"bidirectional": False}
+    built = build_encoding("t5", **SIZES, use="decoder", with_memory=True, looks_right=True, options=options)
+    assert not built.parts["t5"].bidirectional
 
 
-@pytest.mark.parametrize("memory", ["segment-recurrence", "look-ahead"])
-def test_with_a_memory_position_0_is_no_cls(memory):
+@pytest.mark.parametrize("right", [False, True])
+def test_with_a_memory_position_0_is_no_cls(right):
+    memory = {"with_memory": True, "looks_right": right}
     assert build_encoding("tupe-a", **SIZES, options={"cls": "position-0"}).parts["tupe"].cls == "position-0"
-    assert build_encoding("tupe-a", **SIZES, with_memory=memory).parts["tupe"].cls == "none"
-    assert build_encoding("tupe-a", **SIZES, with_memory=memory, options={"cls": "none"}).parts["tupe"].cls == "none"
+    assert build_encoding("tupe-a", **SIZES, **memory).parts["tupe"].cls == "none"
+    assert build_encoding("tupe-a", **SIZES, **memory, options={"cls": "none"}).parts["tupe"].cls == "none"
     with pytest.raises(BadInput, match=r"tupe-a.cls='position-0' has no meaning.*leave cls out"):
-        build_encoding("tupe-a", **SIZES, with_memory=memory, options={"cls": "position-0"})
+        build_encoding("tupe-a", **SIZES, **memory, options={"cls": "position-0"})
 
 
 def test_tables_on_embeddings_are_read_in_the_window_and_sines_in_the_text():
@@ -162,7 +166,7 @@ def test_the_order_is_where_positions_are_or_else_the_parameters(name):
     ("given", "words"),
     [
         ({"use": "Decoder"}, "use must be one of encoder, decoder, cross-attention, got 'Decoder'"),
-        ({"with_memory": "lookahead"}, "with_memory must be one of none, segment-recurrence, look-ahead"),
+        ({"with_memory": "look-ahead"}, "with_memory must be True or False, got 'look-ahead'"),
         ({"heads": 0}, "heads must be positive, got 0"),
         ({"heads": 3}, "width must be a multiple of heads, got 64 and 3"),
         ({"options": {"base": float("nan")}}, "base must be greater than 1, got nan"),

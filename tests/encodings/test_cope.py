@@ -212,7 +212,7 @@ def test_wrong_arguments_are_named(options, word):
     ("wrong", "words"),
     [
         (lambda: Encoder(9, encoding="cope"), "not defined for encoder.*keys before the query"),
-        (lambda: Decoder(9, encoding="cope", memory=LookAheadMemory(4)), "memory='look-ahead'.*have no count"),
+        (lambda: Decoder(9, encoding="cope", memory=LookAheadMemory(4)), "look-ahead memory.*have no count"),
         (
             lambda: build_encoding("cope", width=8, heads=2, layers=1, max_positions=8, use="cross-attention"),
             "another text",

@@ -132,7 +132,9 @@ def test_what_makes_it_zero_and_can_be_learned_from():
 def test_sides_are_told_apart_where_keys_to_the_right_are_seen():
     assert build_encoding("fire", **SIZES, use="encoder").parts["fire"].bidirectional
     assert not build_encoding("fire", **SIZES, use="decoder").parts["fire"].bidirectional
-    assert build_encoding("fire", **SIZES, use="decoder", with_memory="look-ahead").parts["fire"].bidirectional
+    assert (
+        build_encoding("fire", **SIZES, use="decoder", with_memory=True, looks_right=True).parts["fire"].bidirectional
+    )
 
 
 @pytest.mark.parametrize("kind", [SegmentRecurrence, LookAheadMemory])

@@ -161,6 +161,5 @@ def test_arguments_out_of_range_are_refused(arguments, words):
 def test_it_reads_the_layers_input_and_says_where_it_can():
     assert CATALOG["fox"] is Fox
     assert [name for name, kind in CATALOG.items() if kind.reads_layer_input] == ["fox"]
-    networks, memories = {"encoder", "decoder", "cross-attention"}, {"segment-recurrence", "look-ahead"}
-    assert {*Fox.refused_in} == networks | memories
+    assert {*Fox.refused_in} == {"encoder", "decoder", "cross-attention", "memory", "right"}
     assert all("swap_encoding" in reason for reason in Fox.refused_in.values())

@@ -235,7 +235,7 @@ def test_a_part_that_is_not_defined_for_a_use_is_refused_wherever_it_stands():
     with pytest.raises(BadInput, match=r"'tupe-a' is not defined for cross-attention"):
         build("rope,tupe-a", use="cross-attention")
     with pytest.raises(BadInput, match=r"tupe-a.cls='position-0' has no meaning"):
-        build("rope,tupe-a", with_memory="look-ahead", options={"tupe-a": {"cls": "position-0"}})
+        build("rope,tupe-a", with_memory=True, looks_right=True, options={"tupe-a": {"cls": "position-0"}})
 
 
 def test_cost_counts_a_shared_part_once():

@@ -19,7 +19,6 @@ from wordorder.encodings import (
     options_of,
     register_encoding,
     registered_encodings,
-    registration,
 )
 from wordorder.errors import BadInput
 
@@ -47,13 +46,7 @@ class Needy(NoEncoding):
         super().__init__()
 
 
-@pytest.fixture(autouse=True)
-def catalogue_as_it_was():
-    names, sources = dict(CATALOG), dict(registration._SOURCES)
-    yield
-    for there, before in ((CATALOG, names), (registration._SOURCES, sources)):
-        there.clear()
-        there.update(before)
+pytestmark = pytest.mark.usefixtures("registries_as_they_were")
 
 
 def test_it_is_used_by_its_name_alone_and_with_others():

@@ -192,12 +192,12 @@ def test_parameters_are_those_of_the_sides():
     assert parameters(sides="two-vectors") == shared | {"position_bias_right", "content_bias_right"}
     assert parameters(bidirectional=False) == shared
     of_use = {
-        (use, memory): build_encoding(
-            "transformer-xl", width=C, heads=H, layers=1, max_positions=9, use=use, with_memory=memory
+        (use, right): build_encoding(
+            "transformer-xl", width=C, heads=H, layers=1, max_positions=9, use=use, looks_right=right
         )
         .parts["transformer_xl"]
         .sides
-        for use, memory in [("encoder", "none"), ("decoder", "segment-recurrence"), ("decoder", "look-ahead")]
+        for use, right in [("encoder", False), ("decoder", False), ("decoder", True)]
     }
     assert list(of_use.values()) == ["disentangled", "signed", "disentangled"]
 

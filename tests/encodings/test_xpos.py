@@ -180,7 +180,10 @@ def test_wrong_arguments_are_named(options, word):
     ("wrong", "words"),
     [
         (lambda: Encoder(9, encoding="xpos"), "not defined for encoder.*grows without limit"),
-        (lambda: Decoder(9, encoding="xpos", memory=LookAheadMemory(4)), "memory='look-ahead'.*keys to their right"),
+        (
+            lambda: Decoder(9, encoding="xpos", memory=LookAheadMemory(4)),
+            "look-ahead memory.*keys to their right",
+        ),
         (
             lambda: build_encoding("xpos", width=8, heads=2, layers=1, max_positions=8, use="cross-attention"),
             "not of one text",

@@ -72,7 +72,7 @@ def test_all_faults_are_reported_at_once():
         ({"layer_norm_eps": 0}, "layer_norm_eps"),
         ({"memory_length": 16}, "memory_length is for a memory; set memory, or leave it out; got 16"),
         ({"document_pooling": "max"}, "document_pooling is for a memory; set memory, or leave it out; got 'max'"),
-        ({"memory": "all"}, "memory must be one of 'none', 'segment-recurrence', 'look-ahead'"),
+        ({"memory": "all"}, "unknown memory 'all'; known: none, segment-recurrence"),
         ({"memory": "look-ahead", "document_pooling": "sum"}, "document_pooling must be"),
         ({"memory": "segment-recurrence", "memory_options": {"same_length": True}}, "same_length is for decoders"),
         ({"tie_word_embeddings": 1}, "true or false"),

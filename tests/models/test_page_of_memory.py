@@ -8,19 +8,20 @@ import torch
 
 import wordorder
 from wordorder.encodings import CATALOG
+from wordorder.memory import MEMORIES
 from wordorder.models import WordOrderEncoderConfig, config_fields
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("network", [wordorder.Encoder, wordorder.Decoder])
-@pytest.mark.parametrize("memory", [wordorder.SegmentRecurrence(5), wordorder.LookAheadMemory(5)])
-def test_every_encoding_of_the_catalogue_is_defined_with_both_memories_or_named_on_the_page(network, memory):
+@pytest.mark.parametrize("memory", [kind(5) for kind in MEMORIES.values()], ids=[*MEMORIES])
+def test_every_encoding_of_the_catalogue_is_defined_with_every_memory_or_named_on_the_page(network, memory):
     use = network.__name__.lower()
     for name, encoding in CATALOG.items():
         if {"encoder", "decoder"} <= {*encoding.refused_in}:  # for models of transformers alone
             continue
-        if not {use, memory.name}.isdisjoint(encoding.refused_in):
+        if not {use, "memory", "right" if memory.looks_right else "memory"}.isdisjoint(encoding.refused_in):
             assert re.search(
                 rf"^\| .*`{name}`.* \| .*{memory.name if use not in encoding.refused_in else use}", PAGE, re.M
             )

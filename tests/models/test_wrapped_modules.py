@@ -29,7 +29,7 @@ MEMORIES = {
     "look-ahead": {"memory": "look-ahead", "memory_length": 4, "segment_length": 5},
 }
 MEMORY_OF = {
-    name: "segment-recurrence" if "look-ahead" in kind.refused_in else "look-ahead"
+    name: "segment-recurrence" if "right" in kind.refused_in else "look-ahead"
     for name, kind in CATALOG.items()
     if "decoder" not in kind.refused_in
 }

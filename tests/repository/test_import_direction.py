@@ -14,6 +14,7 @@ FLOORS = {
     "attention": 2,
     "memory": 3,
     "networks": 4,
+    "own_classes": 4.5,
     "models": 5,
     "data": 5,
     "tasks": 6,
@@ -31,7 +32,7 @@ FLOORS = {
 """Floor of a folder, or of a file that stands on another floor than its folder: data's tools are below the tasks, and
 what reads `[data]` by the task is above them."""
 
-EVERYWHERE = {"durable", "errors", "hints", "section", "launch", "limits", "streams", "__version__"}
+EVERYWHERE = {"durable", "errors", "hints", "lazy", "launch", "limits", "registry", "section", "streams", "__version__"}
 """Names of the package that stand on no floor and that every folder may import."""
 
 ON_DEMAND = {("models/factory.py", "papers")}
@@ -66,7 +67,7 @@ def called_name(call: ast.Call) -> str:
     return getattr(call.func, "attr", None) or getattr(call.func, "id", "")
 
 
-def floor_of(parts: Sequence[str]) -> int:
+def floor_of(parts: Sequence[str]) -> float:
     """Return the floor of a module by the parts of its name below wordorder."""
     return FLOORS.get("/".join(parts[:2]), FLOORS[parts[0]])
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, read_named_recipe, warn_of_few_examples
+from wordorder.cli.output import (
+    Overrides,
+    RecipeFile,
+    Use,
+    print_json,
+    read_named_recipe,
+    use_classes,
+    warn_of_few_examples,
+)
 from wordorder.durable import is_url
 from wordorder.errors import BadInput
 from wordorder.streams import drop_lost_output, printable
@@ -24,6 +32,7 @@ def compare(
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Train with the seeds 0 to N - 1: short for --set compare.seeds=N.")
     ] = None,
+    own_classes: Use = None,
     own_arms: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,11 +86,8 @@ def compare(
     if not json and not dry_run:
         drop_lost_output()
     cluster = _cluster(engine, address, gpus_per_run, cpus_per_run)
-    if own_arms:  # before the recipe is read, which may name them
-        from wordorder.comparison.fairness.own_arm import load_own_arms
-
-        for line in load_own_arms(own_arms):
-            print(printable(line), file=sys.stderr)
+    use_classes(own_classes)  # before the recipe is read, which may name them
+    use_classes(own_arms, "--arm")
     from wordorder.training.recipe.recipe import check_overrides
 
     short = [] if seeds is None else [f"compare.seeds={seeds}"]

@@ -15,8 +15,8 @@ _USES = {
     "encoder": "encoders",
     "decoder": "decoders",
     "cross-attention": "cross-attention",
-    "segment-recurrence": "memory by segment recurrence",
-    "look-ahead": "look-ahead memory",
+    "memory": "memory",
+    "right": "look-ahead memory",
 }
 
 

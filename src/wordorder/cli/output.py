@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,11 +27,33 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
 ]
+Use = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--use",
+        metavar="FILE.py:CLASS[=NAME]",
+        help="Register an encoding or memory of your own, which the recipe names: the file is run, the class tried out."
+        " May be repeated.",
+    ),
+]
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.")]
 Beams = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Translation: beams of the search; 1 is greedy. Default: as in its run."),
 ]
+
+
+def use_classes(texts: Sequence[str] | None, option: Literal["--use", "--arm"] = "--use") -> None:
+    """Register classes of the user's own files, and print on stderr what was tried; an arm is an encoding."""
+    if not texts:
+        return
+    from wordorder.encodings import Encoding
+    from wordorder.memory import Memory
+    from wordorder.own_classes import use_own_classes
+
+    bases = (Encoding, Memory) if option == "--use" else (Encoding,)
+    for line in use_own_classes(texts, option=option, bases=bases):
+        print(printable(line), file=sys.stderr)
 
 
 def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":

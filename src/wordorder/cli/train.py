@@ -9,10 +9,12 @@ import typer
 from wordorder.cli.output import (
     Overrides,
     RecipeFile,
+    Use,
     metric_rows,
     print_json,
     print_table,
     read_named_recipe,
+    use_classes,
     warn_of_few_examples,
 )
 from wordorder.launch import is_main
@@ -22,6 +24,7 @@ from wordorder.streams import drop_lost_output, printable
 def train(
     recipe: RecipeFile,
     overrides: Overrides = None,
+    own_classes: Use = None,
     pretrained: Annotated[
         Path | None,
         typer.Option("--from", metavar="MODEL_DIR", help="Start from a saved model: short for --set model.pretrained."),
@@ -46,6 +49,7 @@ def train(
 
     Example: `wordorder train demo --set training.max_steps=200 --set model.encoding=rope`
     """
+    use_classes(own_classes)
     short = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
     short += [f"training.output_dir={dumps(str(output_dir))}"] if output_dir is not None else []
     short += [f"training.save_total_limit={keep}"] if keep is not None else []

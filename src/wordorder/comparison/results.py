@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison import results_file
 from wordorder.comparison.fairness.arms import Arm
-from wordorder.comparison.fairness.own_arm import own_encodings_of
+from wordorder.comparison.fairness.own_arm import own_classes_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.measure import AXES, read_measured
 from wordorder.comparison.runs import (
@@ -156,7 +156,7 @@ def results_of(record: Record, metrics: Metrics) -> results_file.Results:
     optional = {
         "baseline": record.config.reference,
         "budget": record.budget,
-        "own_encodings": own_encodings_of(arm.recipe for arm in record.arms),
+        **own_classes_of(arm.recipe for arm in record.arms),
         "notes": _notes_on_machines(environments),
         "bleu_signature": metrics[finished[0].folder].get("bleu_signature") if finished else None,
     }

@@ -445,6 +445,7 @@ class Results(Saved):
     baseline: str | None = None
     budget: MatchedBudget | None = None
     own_encodings: Mapping[str, Mapping[str, str]] = {}
+    own_memories: Mapping[str, Mapping[str, str]] = {}
     notes: Several[str] = ()
     bleu_signature: str | None = None
     comparisons: Several[Comparison] = ()

@@ -13,13 +13,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wordorder.comparison.fairness.arms import OWN_RATE, RATE
-from wordorder.comparison.fairness.own_arm import own_encodings_of
+from wordorder.comparison.fairness.own_arm import own_classes_of
 from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.curves import at_edge
 from wordorder.comparison.statistics.summary import lower_is_better, median_and_range
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
+from wordorder.own_classes import REGISTRIES
 from wordorder.training.recipe.pretrained import file_content, find_word_vectors, weights_content
 from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
 from wordorder.training.runs.run import differences
@@ -155,9 +156,7 @@ def identity(run: Run, statistics: Json) -> dict[str, Any]:
     vectors = find_word_vectors(named)[0] if named else None
     if vectors is not None and vectors.is_file():
         found["word_vectors"] = file_content(vectors)
-    own = own_encodings_of([run.recipe])
-    if own:
-        found["own_encodings"] = own
+    found |= own_classes_of([run.recipe])
     return json.loads(json.dumps(found, default=str))  # as it will be read back: tuples are lists
 
 
@@ -200,9 +199,10 @@ def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
         found.insert(0, f"the arm was {there['arm']!r}, now {here['arm']!r}")
     if there["data"] != here["data"] and there["recipe"]["data"]["source"] == here["recipe"]["data"]["source"]:
         found.append("the data changed under its name (its texts, classes or tokens are others)")
-    if there.get("own_encodings") != here.get("own_encodings"):
-        files = {source["file"] for side in (there, here) for source in side.get("own_encodings", {}).values()}
-        found.append(f"the file of an encoding of your own was changed ({', '.join(sorted(files))})")
+    for key, registry in REGISTRIES.items():
+        if there.get(key) != here.get(key):
+            files = {source["file"] for side in (there, here) for source in side.get(key, {}).values()}
+            found.append(f"the file of your own {registry.title} was changed ({', '.join(sorted(files))})")
     if there.get("weights") != here.get("weights"):
         found.append("the saved model that it starts from changed under its name (its weights are others)")
     vectors = {side["word_vectors"] for side in (there, here) if "word_vectors" in side}

@@ -1,17 +1,17 @@
 """Positional encodings, one file per published encoding; `CATALOG` maps names to classes.
 
-Everything imported here is public. There is no `__all__`: type checkers read one only where it is written out, and the
-classes of the catalogue are not written here again.
+Everything imported here is public. The classes of the catalogue load on first use: a network loads its own alone.
 """
 
+from typing import TYPE_CHECKING
+
 from wordorder.encodings.build import Use as Use
-from wordorder.encodings.build import WithMemory as WithMemory
 from wordorder.encodings.build import build_encoding as build_encoding
 from wordorder.encodings.build import options_of as options_of
+from wordorder.encodings.build import register_encoding as register_encoding
+from wordorder.encodings.build import registered_encodings as registered_encodings
 from wordorder.encodings.build import split_options as split_options
-from wordorder.encodings.catalog import *  # noqa: F403 - CATALOG and the classes in it
-from wordorder.encodings.complex_order import ComplexOrderEmbedding as ComplexOrderEmbedding
-from wordorder.encodings.complex_vanilla import ComplexVanillaEmbedding as ComplexVanillaEmbedding
+from wordorder.encodings.catalog import CATALOG as CATALOG
 from wordorder.encodings.composition import Composition as Composition
 from wordorder.encodings.composition import encoding_parameters as encoding_parameters
 from wordorder.encodings.pattern import LayerKind as LayerKind
@@ -30,8 +30,41 @@ from wordorder.encodings.places import OnScoresByContent as OnScoresByContent
 from wordorder.encodings.places import ReplacesEmbedding as ReplacesEmbedding
 from wordorder.encodings.places import Rotation as Rotation
 from wordorder.encodings.places import Shift as Shift
-from wordorder.encodings.registration import Source as Source
-from wordorder.encodings.registration import register_encoding as register_encoding
-from wordorder.encodings.registration import registered_encodings as registered_encodings
 from wordorder.encodings.terms import LayerTerms as LayerTerms
 from wordorder.encodings.terms import Terms as Terms
+from wordorder.lazy import lazy_names
+from wordorder.registry import Registered as Registered
+
+if TYPE_CHECKING:
+    from wordorder.encodings.alibi import ALiBi as ALiBi
+    from wordorder.encodings.complex_order import ComplexOrder as ComplexOrder
+    from wordorder.encodings.complex_order import ComplexOrderEmbedding as ComplexOrderEmbedding
+    from wordorder.encodings.complex_vanilla import ComplexVanilla as ComplexVanilla
+    from wordorder.encodings.complex_vanilla import ComplexVanillaEmbedding as ComplexVanillaEmbedding
+    from wordorder.encodings.cope import CoPE as CoPE
+    from wordorder.encodings.deberta import DeBERTa as DeBERTa
+    from wordorder.encodings.fire import FIRE as FIRE
+    from wordorder.encodings.fox import Fox as Fox
+    from wordorder.encodings.kerple import KERPLELog as KERPLELog
+    from wordorder.encodings.kerple import KERPLEPower as KERPLEPower
+    from wordorder.encodings.learned import Learned as Learned
+    from wordorder.encodings.none import NoEncoding as NoEncoding
+    from wordorder.encodings.rope import LinearScaledRotary as LinearScaledRotary
+    from wordorder.encodings.rope import NTKAwareRotary as NTKAwareRotary
+    from wordorder.encodings.rope import Rotary as Rotary
+    from wordorder.encodings.rope import YaRNRotary as YaRNRotary
+    from wordorder.encodings.sandwich import Sandwich as Sandwich
+    from wordorder.encodings.shaw import Shaw as Shaw
+    from wordorder.encodings.sinusoidal import Sinusoidal as Sinusoidal
+    from wordorder.encodings.t5 import T5 as T5
+    from wordorder.encodings.transformer_xl import TransformerXL as TransformerXL
+    from wordorder.encodings.tupe import TUPE as TUPE
+    from wordorder.encodings.tupe import TUPERelative as TUPERelative
+    from wordorder.encodings.untied_sum import UntiedSum as UntiedSum
+    from wordorder.encodings.xpos import XPos as XPos
+
+_MODULES = CATALOG.modules | {
+    "ComplexOrderEmbedding": "wordorder.encodings.complex_order",
+    "ComplexVanillaEmbedding": "wordorder.encodings.complex_vanilla",
+}
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,12 +1,13 @@
-"""Encodings of a network, built from a pattern of names and from options."""
+"""Encodings of a network, built from a pattern of names and from options; and your own, by a name."""
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, cast, get_type_hints
 
+from wordorder import registry
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.composition import Composition
-from wordorder.encodings.pattern import LayerKind, names_of, pattern_of
+from wordorder.encodings.pattern import LayerKind, known_spelling, names_of, pattern_of
 from wordorder.encodings.places import (
     GIVEN_BY_NETWORK,
     Encoding,
@@ -17,9 +18,12 @@ from wordorder.encodings.places import (
 )
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
+from wordorder.registry import Registered
 
 Use = Literal["encoder", "decoder", "cross-attention"]
-WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
+
+WORDS = {"memory": "memory", "right": "look-ahead memory"}
+"""Two more keys of `Encoding.refused_in`, in words."""
 
 
 def build_encoding(
@@ -35,7 +39,8 @@ def build_encoding(
     vocabulary: int | None = None,
     padding_idx: int | None = None,
     complex_valued: bool = False,
-    with_memory: WithMemory = "none",
+    with_memory: bool = False,
+    looks_right: bool = False,
     layer_inputs: bool = False,
 ) -> Composition:
     """Build the encodings that ``name`` lists, sized for a network.
@@ -55,9 +60,10 @@ def build_encoding(
         padding_idx: token id that those keep at 0.
         complex_valued: the network's channels are [real | imag]: such encodings then give both (``as_real="pair"``)
             instead of mapping them to real numbers.
-        with_memory: the network's memory. With "look-ahead" queries attend to keys to their right in decoders too,
-            so that ``bidirectional`` defaults to True; with any memory ``cls="position-0"`` is refused, because
-            position 0 of the window is the oldest slot and no longer [CLS].
+        with_memory: the network has a memory: ``cls="position-0"`` is refused, because position 0 of the window is the
+            oldest slot and no longer [CLS].
+        looks_right: the memory's queries attend to keys to their right, in decoders too (look-ahead), so that
+            ``bidirectional`` defaults to True.
         layer_inputs: whether the network hands each layer's input to encodings that read it (fox).
 
     Raises:
@@ -65,10 +71,12 @@ def build_encoding(
             ``cls="position-0"`` with a memory, a pattern longer than the network, or one of which some layers name
             an encoding that acts on embeddings and others do not; a window of 1 with look-ahead memory; or width is no
             multiple of heads.
-        ValueError: an option or a size is out of range, or use or with_memory is none of those.
+        ValueError: an option or a size is out of range, or use is none of those.
     """
     check_choice("use", use, Use)
-    check_choice("with_memory", with_memory, WithMemory)
+    for name_of_switch, switch in (("with_memory", with_memory), ("looks_right", looks_right)):
+        if type(switch) is not bool:
+            raise ValueError(f"{name_of_switch} must be True or False, got {switch!r}")
     check_positive(width=width, heads=heads, layers=layers, max_positions=max_positions)
     if head_dim is None and width % heads:
         raise BadInput(f"width must be a multiple of heads, got {width} and {heads}")
@@ -81,12 +89,13 @@ def build_encoding(
         )
     by_layer = [pattern[layer % len(pattern)] for layer in range(layers)]
     names_by_layer = [kind.names for kind in by_layer]
-    if with_memory == "look-ahead" and any(kind.window == 1 for kind in by_layer):
+    if looks_right and any(kind.window == 1 for kind in by_layer):
         raise BadInput(f"encoding {name!r}: a window of 1 token lets memory slots see nothing; make it longer")
-    chosen = split_options(name, options)
-    for part, own in chosen.items():
+    options_by_part = split_options(name, options)
+    uses = (use, *(["memory"] if with_memory else []), *(["right"] if looks_right else []))
+    for part, options_of_part in options_by_part.items():
         if not (layer_inputs and CATALOG[part].reads_layer_input):
-            _check_part(part, own, use=use, vocabulary=vocabulary, with_memory=with_memory)
+            _check_part(part, options_of_part, uses, vocabulary=vocabulary)
     sizes = {
         "width": width,
         "heads": heads,
@@ -94,17 +103,17 @@ def build_encoding(
         "max_positions": max_positions,
         "vocabulary": vocabulary,
         "padding_idx": padding_idx,
-        "bidirectional": use != "decoder" or with_memory == "look-ahead",
+        "bidirectional": use != "decoder" or looks_right,
         "as_real": "pair" if complex_valued else "concat",
     }
     keys, parts = _keys(name, names_by_layer), dict[str, Encoding]()
-    for part, own in chosen.items():
+    for part, options_of_part in options_by_part.items():
         takes = inspect.signature(CATALOG[part]).parameters
         told = {**sizes, "layers": sum(part in names for names in names_by_layer)}
         if not (CATALOG[part].reads_layer_input or issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding)):
             told["width"] = heads * head_dim  # that of queries, which some models have wider or narrower than x
         arguments = {key: value for key, value in told.items() if key in takes}
-        parts[keys[part]] = CATALOG[part](**{**arguments, **own})
+        parts[keys[part]] = CATALOG[part](**{**arguments, **options_of_part})
     _check_embeddings(name, names_by_layer)
     return Composition(
         parts,
@@ -113,19 +122,17 @@ def build_encoding(
     )
 
 
-def _check_part(
-    part: str, options: Mapping[str, object], *, use: Use, vocabulary: int | None, with_memory: WithMemory
-) -> None:
-    """Refuse an encoding where it is not defined, or whose options do not fit; the arguments of `build_encoding`."""
+def _check_part(part: str, options: Mapping[str, object], uses: Sequence[str], *, vocabulary: int | None) -> None:
+    """Refuse an encoding where it is not defined, or whose options do not fit."""
     encoding = CATALOG[part]
-    for where, said in ((use, use), (with_memory, f"memory={with_memory!r}")):
-        if where in encoding.refused_in:
-            raise BadInput(f"encoding {part!r} is not defined for {said}: {encoding.refused_in[where]}")
+    for use in uses:
+        if use in encoding.refused_in:
+            raise BadInput(f"encoding {part!r} is not defined for {WORDS.get(use, use)}: {encoding.refused_in[use]}")
     if issubclass(encoding, ReplacesEmbedding) and vocabulary is None:
         raise BadInput(f"encoding {part!r} replaces the token embeddings: pass vocabulary, the number of token ids")
-    if with_memory != "none" and options.get("cls", "none") != "none":
+    if "memory" in uses and options.get("cls", "none") != "none":
         raise BadInput(
-            f"encoding_options: {part}.cls={options['cls']!r} has no meaning with memory={with_memory!r}, where "
+            f"encoding_options: {part}.cls={options['cls']!r} has no meaning with a memory, where "
             "position 0 is the oldest slot and not [CLS]; leave cls out, or set it to 'none'"
         )
 
@@ -168,11 +175,7 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
 
 def options_of(encoding: type[Encoding]) -> dict[str, Any]:
     """Return the options of an encoding with their defaults: its constructor's arguments beyond the network's sizes."""
-    parameters = inspect.signature(encoding).parameters
-    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of nn.Module's own constructor
-    return {
-        name: p.default for name, p in parameters.items() if name not in GIVEN_BY_NETWORK and p.kind not in anything
-    }
+    return registry.options_of(encoding, GIVEN_BY_NETWORK)
 
 
 def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
@@ -201,3 +204,28 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
     if errors:
         raise BadInput(errors)
     return {part: dict(given.get(part, {})) for part in names}
+
+
+def register_encoding(name: str, encoding: type[Encoding]) -> None:
+    """Register a class by a name, which networks, configurations and recipes then accept like those of the catalogue.
+
+    Only the form is checked; `wordorder.networks.check_encoding` tests what training, packing, padding, caching and
+    saving rely on. A class of the same name from the same module replaces the one that was registered before, so that a
+    cell of a notebook can be run again.
+
+    Args:
+        name: letters, digits, "-" and "_"; "+", ",", "@" and "*" are signs of patterns.
+        encoding: not abstract, and every argument of its constructor that is not a size of the network has a default.
+
+    Raises:
+        ValueError: the name is taken, in any letter case, or of another form, or the class is no encoding, is abstract
+            or needs an argument that no network gives.
+    """
+    if name not in CATALOG and (known := known_spelling(str(name))) in CATALOG:
+        raise ValueError(f"name {name!r} would be read as {known!r}, which is in the catalogue; choose another")
+    CATALOG.register(name, encoding, base=Encoding, sizes=GIVEN_BY_NETWORK)
+
+
+def registered_encodings() -> dict[str, Registered]:
+    """Return class and file of the encodings that this process has registered, by name."""
+    return CATALOG.registered

@@ -1,57 +1,37 @@
-"""Map the name of every encoding to its class; a new encoding is one import and one entry here.
+"""Map the name of every encoding to its class, which is imported when it is first used.
 
-`import X as X` tells type checkers that X is public: `wordorder.encodings` exports every class that stands here.
+A new encoding is one line here, and one in `wordorder.encodings`, by which type checkers and editors know the class.
 """
 
-from wordorder.encodings.alibi import ALiBi as ALiBi
-from wordorder.encodings.complex_order import ComplexOrder as ComplexOrder
-from wordorder.encodings.complex_vanilla import ComplexVanilla as ComplexVanilla
-from wordorder.encodings.cope import CoPE as CoPE
-from wordorder.encodings.deberta import DeBERTa as DeBERTa
-from wordorder.encodings.fire import FIRE as FIRE
-from wordorder.encodings.fox import Fox as Fox
-from wordorder.encodings.kerple import KERPLELog as KERPLELog
-from wordorder.encodings.kerple import KERPLEPower as KERPLEPower
-from wordorder.encodings.learned import Learned as Learned
-from wordorder.encodings.none import NoEncoding as NoEncoding
 from wordorder.encodings.places import Encoding
-from wordorder.encodings.rope import LinearScaledRotary as LinearScaledRotary
-from wordorder.encodings.rope import NTKAwareRotary as NTKAwareRotary
-from wordorder.encodings.rope import Rotary as Rotary
-from wordorder.encodings.rope import YaRNRotary as YaRNRotary
-from wordorder.encodings.sandwich import Sandwich as Sandwich
-from wordorder.encodings.shaw import Shaw as Shaw
-from wordorder.encodings.sinusoidal import Sinusoidal as Sinusoidal
-from wordorder.encodings.t5 import T5 as T5
-from wordorder.encodings.transformer_xl import TransformerXL as TransformerXL
-from wordorder.encodings.tupe import TUPE as TUPE
-from wordorder.encodings.tupe import TUPERelative as TUPERelative
-from wordorder.encodings.untied_sum import UntiedSum as UntiedSum
-from wordorder.encodings.xpos import XPos as XPos
+from wordorder.registry import Registry
 
-CATALOG: dict[str, type[Encoding]] = {
-    "none": NoEncoding,
-    "sinusoidal": Sinusoidal,
-    "learned": Learned,
-    "rope": Rotary,
-    "rope-linear": LinearScaledRotary,
-    "rope-ntk": NTKAwareRotary,
-    "rope-yarn": YaRNRotary,
-    "xpos": XPos,
-    "alibi": ALiBi,
-    "t5": T5,
-    "kerple": KERPLELog,
-    "kerple-power": KERPLEPower,
-    "fire": FIRE,
-    "sandwich": Sandwich,
-    "shaw": Shaw,
-    "transformer-xl": TransformerXL,
-    "deberta": DeBERTa,
-    "cope": CoPE,
-    "tupe-a": TUPE,
-    "tupe-r": TUPERelative,
-    "untied-sum": UntiedSum,
-    "fox": Fox,
-    "complex-order": ComplexOrder,
-    "complex-vanilla": ComplexVanilla,
-}
+CATALOG: Registry[Encoding] = Registry(
+    "encoding",
+    {
+        "none": "wordorder.encodings.none:NoEncoding",
+        "sinusoidal": "wordorder.encodings.sinusoidal:Sinusoidal",
+        "learned": "wordorder.encodings.learned:Learned",
+        "rope": "wordorder.encodings.rope:Rotary",
+        "rope-linear": "wordorder.encodings.rope:LinearScaledRotary",
+        "rope-ntk": "wordorder.encodings.rope:NTKAwareRotary",
+        "rope-yarn": "wordorder.encodings.rope:YaRNRotary",
+        "xpos": "wordorder.encodings.xpos:XPos",
+        "alibi": "wordorder.encodings.alibi:ALiBi",
+        "t5": "wordorder.encodings.t5:T5",
+        "kerple": "wordorder.encodings.kerple:KERPLELog",
+        "kerple-power": "wordorder.encodings.kerple:KERPLEPower",
+        "fire": "wordorder.encodings.fire:FIRE",
+        "sandwich": "wordorder.encodings.sandwich:Sandwich",
+        "shaw": "wordorder.encodings.shaw:Shaw",
+        "transformer-xl": "wordorder.encodings.transformer_xl:TransformerXL",
+        "deberta": "wordorder.encodings.deberta:DeBERTa",
+        "cope": "wordorder.encodings.cope:CoPE",
+        "tupe-a": "wordorder.encodings.tupe:TUPE",
+        "tupe-r": "wordorder.encodings.tupe:TUPERelative",
+        "untied-sum": "wordorder.encodings.untied_sum:UntiedSum",
+        "fox": "wordorder.encodings.fox:Fox",
+        "complex-order": "wordorder.encodings.complex_order:ComplexOrder",
+        "complex-vanilla": "wordorder.encodings.complex_vanilla:ComplexVanilla",
+    },
+)

@@ -55,7 +55,7 @@ class CoPE(OnScoresByContent):
         " defines none for keys to the right. Take 'shaw', 'deberta' or 'transformer-xl'",
         "cross-attention": "it counts the keys between a key and the query, and a query of another text has no position"
         " among the keys",
-        "look-ahead": "slots of this memory attend to keys to their right, which have no count; take"
+        "right": "slots of such a memory attend to keys to their right, which have no count; take"
         " memory='segment-recurrence'",
     }
 

@@ -55,7 +55,7 @@ class Fox(Encoding):
     paper = "Lin et al. 2025, https://arxiv.org/abs/2503.02130"
     reads_layer_input = True
     refused_in: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("encoder", "decoder", "cross-attention", "segment-recurrence", "look-ahead"), _NOT_YET
+        ("encoder", "decoder", "cross-attention", "memory", "right"), _NOT_YET
     )
 
     def __init__(

@@ -91,7 +91,7 @@ def _names_of_layer(text: str, whole: str, reserved: Collection[str]) -> tuple[s
             raise BadInput(
                 f"unknown encoding {part!r}; {hint}`wordorder list` shows all; join several with '+', or with ',' to"
                 " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
-                ".register_encoding(name, class), or for `wordorder compare` by --arm FILE.py:CLASS=name"
+                ".register_encoding(name, class), or by --use FILE.py:CLASS=name (in `compare` also by --arm)"
             )
     if len(set(names)) < len(names):
         raise BadInput(f"encoding {whole!r} names a part twice")

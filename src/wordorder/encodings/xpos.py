@@ -54,7 +54,7 @@ class XPos(OnQueriesAndKeys):
         " for keys to the right; take 'rope', or 'alibi' for scores that fade on both sides",
         "cross-attention": "its factor grows without limit for keys at higher positions than the query's, and positions"
         " of a source and a target are not of one text",
-        "look-ahead": "slots of this memory attend to keys to their right, for which its factor grows without limit;"
+        "right": "slots of such a memory attend to keys to their right, for which its factor grows without limit;"
         " take memory='segment-recurrence'",
     }
 

@@ -13,37 +13,34 @@ from wordorder.encodings import (
     CATALOG,
     Composition,
     Use,
-    WithMemory,
     canonical_name,
     names_of,
     options_of,
-    registered_encodings,
     split_options,
 )
 from wordorder.errors import BadInput
 from wordorder.hints import fits, option_faults
 from wordorder.limits import one_line
-from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
+from wordorder.memory import MEMORIES, Memory
 from wordorder.models.faults import (
     MOST_LAYERS,
-    missing_encodings,
+    missing_classes,
     not_tied,
     size_faults,
     stranger_faults,
     unknown_fields,
+    unknown_memory,
     warn_of_changes,
 )
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
 from wordorder.networks.options import TransformerOptions
+from wordorder.own_classes import REGISTRIES, own_classes
 
 # Keywords that transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
 _FROM_TRANSFORMERS = {
     "torch_dtype", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "name_or_path",
     "_name_or_path", "_commit_hash", "model_type", "transformers_version", "tie_last_hidden_states", "per_layer_config",
 }  # fmt: skip
-
-MEMORIES: dict[str, type[Memory]] = {kind.name: kind for kind in (SegmentRecurrence, LookAheadMemory)}
-"""The classes of ``memory``, by name."""
 
 FOLLOWING_SIZES = {"intermediate_size": ("hidden_size", 4), "num_key_value_heads": ("num_attention_heads", 1)}
 """Sizes that follow another one where nothing is said: its name, and the factor."""
@@ -85,12 +82,12 @@ class WordOrderConfig(PreTrainedConfig):
             hold "complex-order" or "complex-vanilla", which otherwise become real vectors at once (their ``as_real``).
         complex_options: of complex layers: shared_weights, scores, bias, shared_norms, nonlinearity, read_out; see
             `wordorder.ComplexEncoder`.
-        memory: of earlier segments of a text: "none", "segment-recurrence" (Transformer-XL) or "look-ahead" (LaMemo);
-            for encoders and decoders.
+        memory: of earlier segments of a text: "none", or a name of `wordorder.memory.MEMORIES`, such as
+            "segment-recurrence" (Transformer-XL) or "look-ahead" (LaMemo); for encoders and decoders.
         memory_length: most tokens that memory holds; None = half of max_position_embeddings.
         segment_length: tokens of a segment where a text is cut for the network (data, generation, evaluation); a
             network by itself reads what it is given as one segment. None = half of max_position_embeddings.
-        memory_options: of `wordorder.SegmentRecurrence` (same_length) or `wordorder.LookAheadMemory` (full, epsilon).
+        memory_options: of the memory, such as same_length of `wordorder.SegmentRecurrence`.
         wordorder_version: version that wrote the configuration.
 
     Raises:
@@ -130,7 +127,7 @@ class WordOrderConfig(PreTrainedConfig):
     embedding_norm: bool | None = None
     complex_valued: bool = False
     complex_options: dict[str, Any] | None = None
-    memory: Literal["none", "segment-recurrence", "look-ahead"] = "none"
+    memory: str = "none"
     memory_length: int | None = None
     segment_length: int | None = None
     memory_options: dict[str, Any] | None = None
@@ -138,11 +135,14 @@ class WordOrderConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
-        # a saved model's entries on encodings outside the catalogue; set again from what is registered here
-        trained_with: dict[str, dict[str, str]] = kwargs.pop("own_encodings", None) or {}
-        if not fits(dict[str, Any], trained_with) or not all(fits(dict[str, str], s) for s in trained_with.values()):
-            raise BadInput(f"own_encodings must be a table of tables, got {str(trained_with)[:80]!r}")
-        if missing := missing_encodings(trained_with):
+        # a saved model's entries on classes outside of the package; set again from what is registered here
+        trained_with: dict[str, dict[str, dict[str, str]]] = {key: kwargs.pop(key, None) or {} for key in REGISTRIES}
+        for key, classes in trained_with.items():
+            if not fits(dict[str, Any], classes) or not all(fits(dict[str, str], s) for s in classes.values()):
+                raise BadInput(f"{key} must be a table of tables, got {str(classes)[:80]!r}")
+        if missing := [
+            line for key, registry in REGISTRIES.items() for line in missing_classes(registry, trained_with[key])
+        ]:
             raise BadInput(missing)
         if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.encoding = canonical_name(self.encoding)
@@ -161,10 +161,11 @@ class WordOrderConfig(PreTrainedConfig):
         # transformers' tools read both (PEFT's prefix tuning the heads of a cache)
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         self.intermediate_size = self.intermediate_size or 4 * self.hidden_size
-        own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}
-        if own:
-            self.own_encodings = own
-        warn_of_changes(trained_with, own)
+        own = own_classes(self.known_names(), (self.memory,))
+        for key, classes in own.items():
+            setattr(self, key, classes)
+        for key, registry in REGISTRIES.items():
+            warn_of_changes(registry.title, trained_with[key], own.get(key, {}))
         if self.wordorder_version is None:
             from wordorder import __version__
 
@@ -241,8 +242,11 @@ class WordOrderConfig(PreTrainedConfig):
             return [f"{n} is for a memory; set memory, or leave it out; got {v!r}" for n, v in given.items()]
         if not self.can_remember:
             return [f"memory={self.memory!r}: {self.model_type} has no memory; encoders and decoders can have one"]
-        known = inspect.signature(MEMORIES[self.memory]).parameters
-        hints = {name: parameter.annotation for name, parameter in known.items() if name != "length"}
+        if self.memory not in MEMORIES:
+            return [unknown_memory(self.memory)]
+        kind = MEMORIES[self.memory]
+        annotations = get_type_hints(kind.__init__)
+        hints = {name: annotations.get(name, Any) for name in inspect.signature(kind).parameters if name != "length"}
         found = option_faults("memory_options", self.memory, self.memory_options or {}, hints)
         if found:
             return found
@@ -319,7 +323,7 @@ class WordOrderConfig(PreTrainedConfig):
             self.encoding_options,
             has_cls=self.cls_token_id is not None,
             use=use,
-            with_memory=self.memory,
+            with_memory=self.memory != "none",
         )
 
     def network_options(self, use: Use) -> TransformerOptions:
@@ -485,7 +489,7 @@ def complete_options(
     *,
     has_cls: bool,
     use: Use = "encoder",
-    with_memory: WithMemory = "none",
+    with_memory: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Return the options of each part of an encoding, completed where they are not given.
 
@@ -500,7 +504,7 @@ def complete_options(
     Raises:
         BadInput: an option is unknown, or has a value of another type.
     """
-    untie = use == "encoder" and with_memory == "none" and has_cls
+    untie = use == "encoder" and has_cls and not with_memory
     return {
         part: {**({"cls": "position-0"} if untie and "cls" in options_of(CATALOG[part]) else {}), **options_of_part}
         for part, options_of_part in split_options(encoding, options).items()

@@ -8,9 +8,10 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from wordorder.encodings import CATALOG
 from wordorder.hints import MOST_HINTS
 from wordorder.limits import MOST_CLASSES
+from wordorder.memory import MEMORIES
+from wordorder.registry import Registry
 
 MOST = 2**31 - 1
 """Largest size: what an index of 32 bits reaches."""
@@ -57,23 +58,43 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
     )
 
 
-def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return a line for each encoding of a saved model that is neither in the catalogue nor registered here."""
-    return [
-        f"encoding {name!r} of this model is none of the catalogue: it is the class {source.get('class')} of"
-        f" {source.get('file') or 'an interactive session'}; import that class and call"
-        f" wordorder.encodings.register_encoding({name!r}, {source.get('class')}) before the model is loaded"
-        for name, source in trained_with.items()
-        if name not in CATALOG
-    ]
+def missing_classes(registry: Registry[Any], trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return a line for each class of a saved model that is neither of the package nor registered here."""
+    lines: list[str] = []
+    for name, source in trained_with.items():
+        kind = source.get("class")
+        call = (
+            f"memory.register_memory({kind})"
+            if registry is MEMORIES
+            else f"encodings.register_encoding({name!r}, {kind})"
+        )
+        if name not in registry:
+            lines.append(
+                f"{registry.title} {name!r} of this model is none of the catalogue: it is the class {kind} of"
+                f" {source.get('file') or 'an interactive session'}; import that class and call wordorder.{call} before"
+                " the model is loaded"
+            )
+    return lines
 
 
-def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]) -> None:
-    """Warn where an encoding's file is no longer what the model was trained with."""
+def unknown_memory(name: str) -> str:
+    """Return a line on a memory that nobody has registered."""
+    close = difflib.get_close_matches(name.lower().replace("_", "-"), MEMORIES, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return (
+        f"unknown memory {name!r}; {meant}known: none, {', '.join(MEMORIES)}; one of your own must be registered"
+        " first, by wordorder.memory.register_memory(class), or by --use FILE.py:CLASS"
+    )
+
+
+def warn_of_changes(
+    title: str, trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Warn where the file of a class is no longer what the model was trained with."""
     for name, source in trained_with.items():
         if name in own and own[name]["sha256"] != source.get("sha256"):
             warnings.warn(
-                f"encoding {name!r} is of another file than the model was trained with ({source.get('file')}, sha256"
+                f"{title} {name!r} is of another file than the model was trained with ({source.get('file')}, sha256"
                 f" {str(source.get('sha256'))[:12]}); its weights may mean something else now",
                 stacklevel=2,
             )

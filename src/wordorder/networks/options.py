@@ -117,7 +117,7 @@ class TransformerOptions:
         padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
         embedding_scale: embeddings, also those given in place of token ids, are multiplied by it before positions are
             added; None = 1. Transformer-XL: the square root of width.
-        memory: of earlier segments, `SegmentRecurrence` or `LookAheadMemory`; None = there is none.
+        memory: of earlier segments, such as `LookAheadMemory`; None = there is none.
 
     Raises:
         ValueError: a size is out of range, an unknown style, or a memory that is none.
@@ -179,7 +179,7 @@ class TransformerOptions:
                 raise ValueError(f"{name} must lie in [0, 1), got {rate}")
         check_choice("norm_placement", self.norm_placement, NormPlacement)
         if self.memory is not None and not isinstance(cast("object", self.memory), Memory):
-            raise ValueError(f"memory must be a LookAheadMemory, a SegmentRecurrence or None, got {self.memory!r}")
+            raise ValueError(f"memory must be a Memory, such as LookAheadMemory(length), or None, got {self.memory!r}")
 
     @property
     def channels(self) -> int:
@@ -208,7 +208,6 @@ class TransformerOptions:
 
     def composition(self, vocabulary: int, use: Use) -> Composition:
         """Build the encoding, for networks of this vocabulary."""
-        memory = "none" if self.memory is None else "look-ahead" if self.memory.looks_right else "segment-recurrence"
         return build_encoding(
             self.encoding,
             width=self.channels,
@@ -220,7 +219,8 @@ class TransformerOptions:
             vocabulary=vocabulary,
             padding_idx=self.padding_idx,
             complex_valued=self.channels != self.width,
-            with_memory=memory,
+            with_memory=self.memory is not None,
+            looks_right=self.memory is not None and self.memory.looks_right,
         )
 
     def attention(self) -> SelfAttention:

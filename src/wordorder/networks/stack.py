@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +11,7 @@ from wordorder.attention import Backend, Call, LayerPlans, LayerStep, Source, pl
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
-from wordorder.memory import (
-    MemoryState,
-    Segment,
-    SegmentRead,
-    Step,
-    check_step,
-    read_step,
-)
+from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
@@ -32,6 +25,9 @@ from wordorder.ops import (
 )
 from wordorder.ops.execution import has_values, is_sparse, run_layer, under_autocast, working_dtype
 from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
+
+if TYPE_CHECKING:
+    from wordorder.memory import Segment, SegmentRead
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
 """Hidden states, and if asked for all hidden states, attentions, and attentions on a source."""
@@ -218,7 +214,7 @@ class Stack(nn.Module):
         # nothing is computed again where no gradient is: a sample in the middle of training may use a cache
         return self.gradient_checkpointing and self.training and torch.is_grad_enabled()
 
-    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> Segment:
+    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> "Segment":
         """Open a segment after the state that earlier ones left.
 
         Args:
@@ -228,13 +224,15 @@ class Stack(nn.Module):
         Raises:
             ValueError: the network has no memory, or the state does not fit it.
         """
+        from wordorder.memory.segment import Segment
+
         if self.memory is None:
             raise ValueError("memory was given to a network without one; build it with memory=LookAheadMemory(length)")
         return Segment.after(self.memory, state, layers=len(self.layers), keep=keep)
 
     def read_segment(
         self,
-        segment: Segment,
+        segment: "Segment",
         input_ids: Tensor | None,
         inputs_embeds: Tensor | None = None,
         *,
@@ -243,7 +241,7 @@ class Stack(nn.Module):
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
-    ) -> SegmentRead:
+    ) -> "SegmentRead":
         """Read the next tokens of a segment, or all of them, and return what is found and the segment after them.
 
         A decoder's tokens see only what comes before them; an encoder must read a segment in one step.
@@ -263,6 +261,8 @@ class Stack(nn.Module):
             ValueError: as in `embed` and `wordorder.memory.check_step`; or keys are to be kept under gradient
                 checkpointing.
         """
+        from wordorder.memory.segment import Step, check_step, read_step  # what networks without a memory never load
+
         ids_or_embeds = one_input(input_ids, inputs_embeds)
         if ids_or_embeds.dim() < 2:
             self.embed(input_ids, inputs_embeds, positions)  # says what is wrong

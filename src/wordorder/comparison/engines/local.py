@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
-from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.runs import Run, Statistics, identity
 from wordorder.durable import write_json
-from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.own_classes import all_registered, register_again
+from wordorder.registry import Registered
 from wordorder.streams import prepare_streams
 from wordorder.training.loop.interruption import SIGNALS, handling, held_back
 from wordorder.training.runs.folder import IDENTITY, MODEL
@@ -228,7 +228,7 @@ class Worker(ProcessPoolExecutor):
         from accelerate.utils import patch_environment  # pyright: ignore[reportUnknownVariableType]
 
         self.place = dict(place or {})
-        own = tuple(registered_encodings().values())
+        own = all_registered()
         # spawn, not fork: a forked torch with threads may hang
         super().__init__(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(own,))
         # a process whose parent breaks off its start finds no task to read, and says so at length
@@ -247,7 +247,7 @@ def _work(job: Job, run: Run) -> Outcome:
         return job(run)
 
 
-def start_worker(own: Sequence[Source] = ()) -> None:
+def start_worker(own: Sequence[Registered] = ()) -> None:
     """Prepare a new worker process: signals that end it, an end when its parent ends, and the user's own encodings."""
     prepare_streams()
     if hasattr(os, "setsid"):
@@ -258,7 +258,7 @@ def start_worker(own: Sequence[Source] = ()) -> None:
             # pool catches it while it sends a result back.
             signal.signal(number, lambda number, frame: os._exit(128 + number))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    load_again(own)
+    register_again(own)
 
 
 def _end_with_parent() -> None:

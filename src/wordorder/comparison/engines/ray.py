@@ -27,10 +27,10 @@ from typing import Any
 from uuid import uuid4
 
 from wordorder.comparison.engines.local import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
-from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.runs import Run
-from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput
+from wordorder.own_classes import all_registered, register_again
+from wordorder.registry import Registered
 from wordorder.streams import prepare_streams
 
 RETRIES = 3
@@ -109,7 +109,7 @@ class RayEngine:
         if gpus is None:
             gpus = 1 if on_gpus and ray.cluster_resources().get("GPU") else 0
         _check_room({"CPU": cluster.cpus_per_run, "GPU": gpus})
-        own = tuple(registered_encodings().values())
+        own = all_registered()
         options: dict[str, Any] = {"num_cpus": cluster.cpus_per_run, "num_gpus": gpus, "max_retries": RETRIES}
         environment = ONE_THREAD | {name: value for name, value in os.environ.items() if name.startswith("WORDORDER_")}
         self.task = ray.remote(_train).options(**options, runtime_env={"env_vars": environment})
@@ -189,7 +189,7 @@ class _Begun:
         return taken
 
 
-def _train(shared: tuple[Job, Sequence[Source], str, Path | None], run: Run, begun: Any) -> Outcome:
+def _train(shared: tuple[Job, Sequence[Registered], str, Path | None], run: Run, begun: Any) -> Outcome:
     job, own, where, token = shared
     prepare_streams()
     if token is not None and not token.exists():
@@ -198,7 +198,7 @@ def _train(shared: tuple[Job, Sequence[Source], str, Path | None], run: Run, beg
     with suppress(OSError):
         os.chdir(where)  # a recipe's paths may be relative to it
     begun.add.remote(run.folder)
-    load_again(own)
+    register_again(own)
     # before a signal can raise in it: a library that was imported by half fails in every later run of this process
     import wordorder.training.runs.fit  # noqa: F401  # pyright: ignore[reportUnusedImport]
 

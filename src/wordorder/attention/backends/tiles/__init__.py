@@ -1,16 +1,17 @@
 """Exact attention in tiles that fit into the cache, with gradients for the bias and without a (T, S) matrix."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from wordorder.attention.backends.backend import Backend
-from wordorder.attention.backends.tiles.passes import attend
-from wordorder.attention.backends.tiles.tile import TileMask
 from wordorder.attention.call import Call
 from wordorder.encodings import Terms
 from wordorder.ops import Bias, DenseBias, Mask
+
+if TYPE_CHECKING:
+    from wordorder.attention.backends.tiles.tile import TileMask
 
 SMALL = 128 * 128
 """Smallest number of scores per head and example for which tiles pay on a CPU."""
@@ -26,7 +27,7 @@ class InTiles(NamedTuple):
     """The bias, and the mask as tiles read it."""
 
     bias: Bias | None
-    tile_mask: TileMask
+    tile_mask: "TileMask"
 
 
 class Tiles(Backend):
@@ -56,6 +57,8 @@ class Tiles(Backend):
         return pays and call.device.type == "cpu" and (not self.keep or _may_be_kept(call))
 
     def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> InTiles:
+        from wordorder.attention.backends.tiles.tile import TileMask
+
         tile_mask = TileMask(mask, batch=call.batch, queries=call.queries, keys=call.keys, device=call.device)
         bias = terms.bias
         if self.keep and call.layers > 1 and bias is not None:
@@ -76,6 +79,8 @@ class Tiles(Backend):
         dropout: float,
         return_lse: bool,
     ) -> tuple[Tensor, Tensor | None]:
+        from wordorder.attention.backends.tiles.passes import attend
+
         biases = [bias for bias in (prepared.bias, added) if bias is not None]
         # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
         outside: Any = torch.compiler.disable(attend)  # pyright: ignore[reportUnknownMemberType]

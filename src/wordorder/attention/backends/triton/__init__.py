@@ -2,16 +2,18 @@
 
 import os
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from wordorder.attention.backends.backend import Backend
-from wordorder.attention.backends.triton.operands import KernelBias, KernelMask, kernel_bias, kernel_mask
 from wordorder.attention.call import Call
 from wordorder.encodings import Terms
 from wordorder.ops import Bias, Mask
+
+if TYPE_CHECKING:
+    from wordorder.attention.backends.triton.operands import KernelBias, KernelMask
 
 LARGEST_MATRIX = 256 * 2**20
 """Most bytes of bias and its gradient that may always be written out."""
@@ -44,8 +46,8 @@ class OfKernels(NamedTuple):
     """The bias, and bias and mask as the kernels read them."""
 
     bias: Bias | None
-    kernel_bias: KernelBias
-    kernel_mask: KernelMask
+    kernel_bias: "KernelBias"
+    kernel_mask: "KernelMask"
 
 
 class Triton(Backend):
@@ -81,6 +83,8 @@ class Triton(Backend):
         return True
 
     def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> OfKernels:
+        from wordorder.attention.backends.triton.operands import kernel_bias, kernel_mask
+
         read_bias = kernel_bias(terms.bias, call.heads, call.dtype)
         return OfKernels(terms.bias, read_bias, kernel_mask(mask, call.batch, call.device))
 
@@ -96,6 +100,7 @@ class Triton(Backend):
         dropout: float,
         return_lse: bool,
     ) -> tuple[Tensor, Tensor | None]:
+        from wordorder.attention.backends.triton.operands import kernel_bias
         from wordorder.attention.backends.triton.operators import attend  # needs Triton
 
         read_bias = prepared.kernel_bias

@@ -1,0 +1,91 @@
+"""`check_memory` finds nothing in the package's memories and in `fading.py`, and each fault of a wrong one."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from wordorder.memory import MEMORIES, SegmentRecurrence
+from wordorder.networks import check_memory
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contribution"))
+from fading import FadingMemory
+
+
+@pytest.mark.parametrize("memory", [*MEMORIES.values(), FadingMemory], ids=lambda kind: kind.name)
+def test_it_has_no_fault(memory):
+    assert check_memory(memory) == []
+
+
+@dataclass(frozen=True)
+class FirstStepOnly(SegmentRecurrence):
+    """What it leaves is right where a segment is read at once."""
+
+    name = "first-step-only"
+
+    def leaves(self, layer, x_BTC, out_BTC, record, step):
+        left = super().leaves(layer, x_BTC, out_BTC, record, step)
+        return {name: (0.5 if step.segment.tokens else 1) * tensor for name, tensor in left.items()}
+
+
+@dataclass(frozen=True)
+class AcrossRows(SegmentRecurrence):
+    """A row's slots depend on the other rows."""
+
+    name = "across-rows"
+
+    def leaves(self, layer, x_BTC, out_BTC, record, step):
+        return {f"hidden.{layer}": x_BTC.mean(0, keepdim=True).expand_as(x_BTC).detach()}
+
+
+@dataclass(frozen=True)
+class TooMany(SegmentRecurrence):
+    name = "too-many"
+
+    def survivors(self, valid_BS, columns):
+        return slice(None)
+
+
+@dataclass(frozen=True)
+class Outside(SegmentRecurrence):
+    """It knows something that is not in its slots."""
+
+    name = "outside"
+    known = {}  # noqa: RUF012
+
+    def leaves(self, layer, x_BTC, out_BTC, record, step):
+        self.known[layer] = x_BTC.shape[0]
+        return super().leaves(layer, x_BTC, out_BTC, record, step)
+
+    def rows(self, layer, x_BTC, step):
+        slots = step.segment.state.slots[f"hidden.{layer}"]
+        same = id(slots) == self.known.setdefault(f"slots.{layer}.{step.segment.position}", id(slots))
+        return torch.cat((slots if same else 0 * slots, x_BTC), dim=1)
+
+
+@dataclass(frozen=True)
+class Broken(SegmentRecurrence):
+    name = "broken"
+
+    def rows(self, layer, x_BTC, step):
+        raise KeyError("hidden")
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        (FirstStepOnly, "token by token"),
+        (AcrossRows, "a row is read otherwise beside a shorter one"),
+        (TooMany, "it keeps 13 slots, and has a length of 5"),
+        (Broken, "it raised KeyError: 'hidden'"),
+    ],
+    ids=lambda case: getattr(case, "name", ""),
+)
+def test_a_wrong_memory_is_told_what_is_wrong(memory, words):
+    assert any(words in fault for fault in check_memory(memory))
+
+
+def test_what_is_not_in_the_slots_is_found():
+    assert any("after saving and loading its state" in fault for fault in check_memory(Outside))
