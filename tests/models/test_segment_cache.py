@@ -25,7 +25,7 @@ SIZES = {
     "tie_word_embeddings": False,
 }
 EXACT = {"rtol": 0, "atol": 1e-10}
-MEMORIES = ["segment-recurrence", "look-ahead"]
+MEMORIES = ["segment-recurrence", "same-layer", "first-tokens", "look-ahead"]
 ENCODINGS = ["rope", "transformer-xl", "t5", "tupe-r", "learned", "complex-order", "rope+tupe-a"]
 
 
@@ -94,7 +94,7 @@ def test_in_single_precision_too(memory):
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("slots", [3, SEGMENT, 40])
 def test_memory_shorter_as_long_and_longer_than_a_segment(slots, memory):
-    options = {"same_length": True} if memory == "segment-recurrence" else {"full": True}
+    options = {"look-ahead": {"full": True}, "first-tokens": {"first": 2}}.get(memory, {"same_length": True})
     model, x = build(memory, memory_length=slots, memory_options=options), ids()
     ours, cache = by_cache(model, x, [7, *[1] * 16])
     expected, left = by_segments(model, x)

@@ -106,14 +106,22 @@ class SlowDecoder:
     def finish(self, x):
         return self.norm(x, "final_norm") if self.pre else x
 
-    def recurrent(self, tokens, kept, length, *, same_length=False):
-        """One segment of segment recurrence: states (T, C), and what is kept after it."""
+    def recurrent(self, tokens, kept, length, *, same_length=False, same_layer=False, first_tokens=0):
+        """One segment of segment recurrence: states (T, C), and what is kept after it.
+
+        same_layer: a layer keeps what it gives (LaMemo's switch ``enhance_recurrence``), not what it reads.
+        first_tokens: so many of the oldest slots are never dropped; the others move up to them.
+        """
+
+        def newest(slots):
+            over = max(len(slots) - length, 0)
+            return slots[:first_tokens] + slots[first_tokens + over :] if over else slots
+
         first = kept.next_place
         places = list(range(first, first + len(tokens)))
         xs, after = [self.embed(token) for token in tokens], Kept(next_place=first + len(tokens))
         for layer in range(self.layers):
             old = kept.hidden[layer] if kept.hidden else []
-            after.hidden.append(([*old, *(x.detach() for x in xs)])[-length:])
             rows = [(j, *self.projected(layer, x)) for j, x in zip([*kept.places, *places], [*old, *xs], strict=True)]
             new = []
             for x, (i, q, _, _) in zip(xs, rows[len(old) :], strict=True):
@@ -123,8 +131,9 @@ class SlowDecoder:
                     if 0 <= i - j < self.windows[layer] and not (same_length and i - j >= length)
                 ]
                 new.append(self.rest(layer, x, self.attention(layer, q, i, seen)[0]))
+            after.hidden.append(newest([*old, *(x.detach() for x in (new if same_layer else xs))]))
             xs = new
-        after.places = [*kept.places, *places][-length:]
+        after.places = list(range(after.next_place - len(after.hidden[0]), after.next_place))
         return torch.stack([self.finish(x) for x in xs]), after
 
     def look_ahead(self, tokens, kept, length, *, full=False, epsilon=0.0, fixed=None):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from wordorder.memory import MEMORIES, SegmentRecurrence
+from wordorder.memory import MEMORIES, FirstTokensRecurrence, SegmentRecurrence
 from wordorder.networks import check_memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contribution"))
@@ -38,6 +38,36 @@ class AcrossRows(SegmentRecurrence):
 
     def leaves(self, layer, x_BTC, out_BTC, record, step):
         return {f"hidden.{layer}": x_BTC.mean(0, keepdim=True).expand_as(x_BTC).detach()}
+
+
+@dataclass(frozen=True)
+class EverySecond(SegmentRecurrence):
+    """It thins rows that would have room for all of their tokens, if a longer one stands beside them."""
+
+    name = "every-second"
+
+    def survivors(self, valid_BS, columns):
+        return slice(max(columns - 2 * self.length + 1, 0), columns, 2)
+
+
+@dataclass(frozen=True)
+class EmptyForTokens(FirstTokensRecurrence):
+    """It keeps the first columns, whether they hold a token or not."""
+
+    name = "empty-for-tokens"
+
+    def survivors(self, valid_BS, columns):
+        return super().survivors(None, columns)
+
+
+@dataclass(frozen=True)
+class BrokenRows(SegmentRecurrence):
+    name = "broken-rows"
+
+    def survivors(self, valid_BS, columns):
+        if valid_BS is not None:
+            _a, _b = (1, 2, 3)
+        return super().survivors(valid_BS, columns)
 
 
 @dataclass(frozen=True)
@@ -77,7 +107,10 @@ class Broken(SegmentRecurrence):
     ("memory", "words"),
     [
         (FirstStepOnly, "token by token"),
-        (AcrossRows, "a row is read otherwise beside a shorter one"),
+        (EverySecond, "keep all tokens of a row that has fewer than slots"),
+        (EmptyForTokens, "a row is read otherwise beside one of another length"),
+        (BrokenRows, "it raised ValueError: too many values to unpack"),
+        (AcrossRows, "a row is read otherwise beside one of another length"),
         (TooMany, "it keeps 13 slots, and has a length of 5"),
         (Broken, "it raised KeyError: 'hidden'"),
     ],

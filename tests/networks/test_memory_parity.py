@@ -6,6 +6,7 @@ from memory_from_paper import Kept, SlowDecoder
 from torch.testing import assert_close
 
 from wordorder import Decoder, LookAheadMemory, SegmentRecurrence
+from wordorder.memory import FirstTokensRecurrence, SameLayerRecurrence
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 3, 2, 8, 11
 EQUAL, RAGGED = (4, 4, 4, 4), (4, 2, 5, 1)
@@ -94,6 +95,34 @@ def test_segment_recurrence_is_that_of_the_equations(encoding, length, cuts):
     decoder = decoder_of(SegmentRecurrence(length), encoding=encoding)
     slow = SlowDecoder(decoder, layers=LAYERS, heads=HEADS, pre=True, encoding=encoding)
     assert_parity(decoder, lambda tokens, kept: slow.recurrent(tokens, kept, length), cuts, check_recurrence)
+
+
+@pytest.mark.slow
+@CUTS
+@pytest.mark.parametrize("pre", [True, False], ids=["pre", "post"])
+@pytest.mark.parametrize("encoding", ["rope", "transformer-xl"])
+def test_same_layer_recurrence_is_that_of_the_equations(encoding, pre, length, cuts):
+    decoder = decoder_of(SameLayerRecurrence(length), encoding=encoding, pre=pre)
+    slow = SlowDecoder(decoder, layers=LAYERS, heads=HEADS, pre=pre, encoding=encoding)
+
+    def read(tokens, kept):
+        return slow.recurrent(tokens, kept, length, same_layer=True)
+
+    assert_parity(decoder, read, cuts, check_recurrence)
+
+
+@pytest.mark.slow
+@CUTS
+@pytest.mark.parametrize("encoding", ["rope", "transformer-xl"])
+def test_first_tokens_stay_and_the_others_move_up_to_them(encoding, length, cuts):
+    first = length // 2
+    decoder = decoder_of(FirstTokensRecurrence(length, first=first), encoding=encoding)
+    slow = SlowDecoder(decoder, layers=LAYERS, heads=HEADS, pre=True, encoding=encoding)
+
+    def read(tokens, kept):
+        return slow.recurrent(tokens, kept, length, first_tokens=first)
+
+    assert_parity(decoder, read, cuts, check_recurrence)
 
 
 @pytest.mark.parametrize("length", [2, 5])

@@ -63,9 +63,9 @@ MEMORY = (
     "tokenizer.kind=byte",
     "model.network=decoder",
     "model.encoding=transformer-xl",
-    "model.memory=look-ahead",
     "model.memory_length=24",
 )
+MEMORIES = ("segment-recurrence", "same-layer", "first-tokens", "look-ahead")
 
 
 class Enough(Exception):
@@ -108,9 +108,9 @@ def send(number, step, patch):
         ("training.eval_strategy=epoch", "training.logging_strategy=epoch"),
         ("training.dataloader_num_workers=2",),
         ("data.task=classification", "data.validation_fraction=0.3", "data.test_fraction=0.3"),
-        MEMORY,
+        *((*MEMORY, f"model.memory={memory}") for memory in MEMORIES),
     ],
-    ids=["averages", "epochs", "workers", "classification", "memory"],
+    ids=["averages", "epochs", "workers", "classification", *MEMORIES],
 )
 def test_other_rhythms_and_tasks_go_on_bit_for_bit(recipe_file, tmp_path, monkeypatch, overrides):
     expected = go(recipe_file, *overrides, output_dir=tmp_path / "whole")

@@ -9,7 +9,9 @@ from wordorder.memory.memory import Memory as Memory
 from wordorder.memory.state import MemoryState as MemoryState
 
 if TYPE_CHECKING:
+    from wordorder.memory.first_tokens import FirstTokensRecurrence as FirstTokensRecurrence
     from wordorder.memory.look_ahead import LookAheadMemory as LookAheadMemory
+    from wordorder.memory.same_layer import SameLayerRecurrence as SameLayerRecurrence
     from wordorder.memory.segment import Segment as Segment
     from wordorder.memory.segment import SegmentRead as SegmentRead
     from wordorder.memory.segment import Step as Step

@@ -7,6 +7,8 @@ MEMORIES: Registry[Memory] = Registry(
     "memory",
     {
         "segment-recurrence": "wordorder.memory.segment_recurrence:SegmentRecurrence",
+        "same-layer": "wordorder.memory.same_layer:SameLayerRecurrence",
+        "first-tokens": "wordorder.memory.first_tokens:FirstTokensRecurrence",
         "look-ahead": "wordorder.memory.look_ahead:LookAheadMemory",
     },
 )

@@ -81,6 +81,20 @@ class Memory(ABC):
             step: the step.
         """
 
+    def survivors(self, valid_BS: Tensor | None, columns: int) -> slice | Tensor:
+        """Return which of the slots and tokens stay, at most ``length``, in their order; by default the newest.
+
+        Args:
+            valid_BS: bool, False where a column holds nothing, which is so in a row's first columns alone; None = all
+                columns hold a token.
+            columns: number of columns, slots first.
+
+        Returns:
+            A slice of the columns, or their numbers, long (M,) for all rows or (B, M) row by row.
+        """
+        del valid_BS
+        return slice(max(columns - self.length, 0), columns)
+
     def refreshed(self, layer: int, record: Record, step: "Step") -> dict[str, Tensor]:
         """Return the entries of the slots that layer ``layer`` has changed, (B, M, ...)."""
         del layer, record, step

@@ -63,7 +63,7 @@ class Segment:
             raise ValueError(f"memory must be of {layers} layers, got one of {state.layers}")
         if state is not None and torch.is_grad_enabled():
             state = state.usable_in_training()
-        return cls(memory=memory, layers=layers, state=None if state is None else state.last(memory.length), keep=keep)
+        return cls(memory=memory, layers=layers, state=None if state is None else _survivors(memory, state), keep=keep)
 
     @property
     def slots(self) -> int:
@@ -98,7 +98,7 @@ class Segment:
         )
 
     def close(self) -> MemoryState:
-        """Return the memory after the segment: its last ``memory.length`` slots and tokens."""
+        """Return the memory after the segment: those of its slots and tokens that the memory keeps."""
         if not self.tokens:
             raise ValueError("a segment without tokens leaves no memory")
         before = {} if self.state is None else {**self.state.slots, **self.refreshed}
@@ -121,7 +121,7 @@ class Segment:
             valid_BM=None if valid_BS is None else valid_BS.sort(dim=1, stable=True).values,
             entered_B=entered_B,
         )
-        return state.last(self.memory.length)
+        return _survivors(self.memory, state)
 
 
 @dataclass(frozen=True)
@@ -344,6 +344,10 @@ def read_step(
         notes=notes,
     )
     return SegmentRead(x_BTC, after, tuple(all_hidden), tuple(attentions))
+
+
+def _survivors(memory: Memory, state: MemoryState) -> MemoryState:
+    return state.columns(memory.survivors(state.valid_BM, state.length)) if state.length > memory.length else state
 
 
 def _masks_joined(*parts: tuple[Tensor | None, int]) -> Tensor | None:

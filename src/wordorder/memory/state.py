@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
+from wordorder.ops import gather_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +100,28 @@ class MemoryState:
             raise IndexError(f"row must lie in 0 .. {self.batch - 1}, got {row}")
         return self.reorder(torch.tensor([row]))
 
+    def columns(self, index: slice | Tensor) -> Self:
+        """Return a state with these slots only: a slice, or their numbers, long (M,) for all rows or (B, M) by row."""
+        if isinstance(index, slice) and len(range(self.length)[index]) == self.length:
+            return self
+
+        def of_slots(tensor: Tensor) -> Tensor:
+            if isinstance(index, Tensor) and index.dim() == 2:
+                return gather_tokens(tensor, index.to(tensor.device), 1)
+            if isinstance(index, Tensor):
+                return tensor.index_select(1, index.to(tensor.device))
+            return tensor[:, index].clone()  # a view would hold on to what is left out
+
+        slots = {name: of_slots(tensor) for name, tensor in self.slots.items()}
+        kept = next(iter(slots.values())).shape[1]
+        return replace(
+            self,
+            slots=slots,
+            valid_BM=None if self.valid_BM is None else of_slots(self.valid_BM),
+            entered=min(self.entered, kept),
+            entered_B=None if self.entered_B is None else self.entered_B.clamp(max=kept),
+        )
+
     def last(self, length: int) -> Self:
         """Return a state with the newest slots only.
 
@@ -110,15 +133,7 @@ class MemoryState:
         """
         if length < 0:
             raise ValueError(f"length must not be negative, got {length}")
-        first = self.length - length
-        if first <= 0:
-            return self
-        # copies, for a view would hold on to what is left out
-        slots = {name: tensor[:, first:].clone() for name, tensor in self.slots.items()}
-        valid = None if self.valid_BM is None else self.valid_BM[:, first:]
-        entered = min(self.entered, length)
-        entered_B = None if self.entered_B is None else self.entered_B.clamp(max=length)
-        return replace(self, slots=slots, valid_BM=valid, entered=entered, entered_B=entered_B)
+        return self.columns(slice(max(self.length - length, 0), None))
 
     def reset(self, rows: Tensor) -> Self:
         """Return a state in which these rows have forgotten everything: what they read next begins a new text.

@@ -237,9 +237,9 @@ def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, b
 
 
 def gather_tokens(x: Tensor, column_BT: Tensor, axis: int = 1) -> Tensor:
-    """Return the columns ``column_BT`` of each row, (B, T), along the axis of x that counts tokens."""
+    """Return the columns ``column_BT`` of each row, (B, any number), along the axis of x that counts tokens."""
     index = column_BT.view(column_BT.shape[0], *(-1 if a == axis else 1 for a in range(1, x.dim())))
-    return x.gather(axis, index.expand_as(x))
+    return x.gather(axis, index.expand(*x.shape[:axis], -1, *x.shape[axis + 1 :]))
 
 
 def check_within_table(positions: Positions, limit: int) -> None:
