@@ -98,9 +98,7 @@ def test_names_of_memories():
         register_memory(type("Mine", (SegmentRecurrence,), {"name": "none"}))
     with pytest.raises(ValueError, match="memory must be a class of wordorder"):
         register_memory(type("Mine", (), {"name": "mine"}))
-    with pytest.raises(
-        BadInput, match=r"unknown memory 'look-ahed'; did you mean 'look-ahead'\? known: none, segment"
-    ):
+    with pytest.raises(BadInput, match=r"unknown memory 'look-ahed'; did you mean 'look-ahead'\? known: none, segment"):
         WordOrderDecoderConfig(**SIZES, memory="look-ahed")
 
 

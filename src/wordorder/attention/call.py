@@ -74,13 +74,16 @@ class Call:
             masked = mask.dim() == 4 and mask.shape[0] > 1
         else:
             masked = mask is not None and (mask.tokens_BS is not None or isinstance(mask.key, Packed))
-        parts = () if bias is None else bias.parts()
+        rank, structured = 0, True
+        for part in () if bias is None else bias.parts():
+            structured &= not isinstance(part, DenseBias)
+            rank += part.key_factor_BHSR.shape[-1] if isinstance(part, LowRankBias) else 0
         gpu, memory = _gpu(self.device)
         return replace(
             self,
             bias="none" if bias is None else "learned" if bias.requires_grad else "fixed",
-            rank=sum(part.key_factor_BHSR.shape[-1] for part in parts if isinstance(part, LowRankBias)),
-            structured=not any(isinstance(part, DenseBias) for part in parts),
+            rank=rank,
+            structured=structured,
             content=bool(terms.content),
             masked=masked,
             training=torch.is_grad_enabled(),

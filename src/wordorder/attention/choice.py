@@ -29,18 +29,25 @@ def choose_backend(call: Call, forced: str | Backend | None = None) -> Backend:
     Raises:
         ValueError: the forced backend is unknown, or cannot do what is asked.
     """
+    named = os.environ.get(VARIABLE) if forced is None else None
+    if forced is None and not named:
+        return _first_at_home(call)
     by_name = {backend.name: backend for backend in BACKENDS}
-    if forced is None:
-        named = os.environ.get(VARIABLE)
-        if named and named not in by_name:
+    if named:
+        if named not in by_name:
             raise BadInput(f"{VARIABLE} must be one of {', '.join(by_name)}, or not be set, got {named!r}")
         # a variable speaks for a whole program: calls that the named backend cannot do go where they would go anyway
-        if named and by_name[named].refusal(call) is None:
-            return by_name[named]
-        return next(backend for backend in BACKENDS if backend.refusal(call) is None and backend.at_home(call))
+        return by_name[named] if by_name[named].refusal(call) is None else _first_at_home(call)
     backend = by_name.get(forced) if isinstance(forced, str) else forced
     if not isinstance(backend, Backend):
         raise ValueError(f"backend must be one of {', '.join(by_name)}, or a Backend, got {forced!r}")
     if refusal := backend.refusal(call):
         raise ValueError(f"backend {backend.name!r} {refusal}")
     return backend
+
+
+def _first_at_home(call: Call) -> Backend:
+    for backend in BACKENDS:
+        if backend.refusal(call) is None and backend.at_home(call):
+            return backend
+    raise AssertionError("the reference is at home everywhere")

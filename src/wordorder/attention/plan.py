@@ -46,7 +46,12 @@ class LayerPlans:
 
 
 def plan_layers(
-    terms: LayerTerms, mask: Mask | Tensor | None, call: Call, *, backend: str | Backend | None = None
+    terms: LayerTerms,
+    mask: Mask | Tensor | None,
+    call: Call,
+    *,
+    backend: str | Backend | None = None,
+    trusted: bool = False,
 ) -> LayerPlans:
     """Plan the attention of all layers of a network, once per forward pass.
 
@@ -55,6 +60,8 @@ def plan_layers(
     Arguments and errors as in `plan_attention`; ``terms`` are of all layers, whose number ``call`` has.
     """
     kinds = terms.kinds
+    if len(kinds) == 1:
+        return LayerPlans(terms, (plan_attention(kinds[0], mask, call, backend=backend, trusted=trusted),))
     alike = [[_alike(kind, other) for other in kinds] for kind in kinds]
     plans: list[Plan] = []
     for kind, same in zip(kinds, alike, strict=True):
@@ -63,12 +70,18 @@ def plan_layers(
             plans.append(replace(plans[first], terms=kind))
             continue
         readers = sum(same[other] for other in terms.kind_of_layer) or call.layers
-        plans.append(plan_attention(kind, mask, replace(call, layers=readers), backend=backend))
+        call_of_kind = replace(call, layers=readers)
+        plans.append(plan_attention(kind, mask, call_of_kind, backend=backend, trusted=trusted))
     return LayerPlans(terms, tuple(plans))
 
 
 def plan_attention(
-    terms: Terms, mask: Mask | Tensor | None, call: Call, *, backend: str | Backend | None = None
+    terms: Terms,
+    mask: Mask | Tensor | None,
+    call: Call,
+    *,
+    backend: str | Backend | None = None,
+    trusted: bool = False,
 ) -> Plan:
     """Put terms and mask in the form that the best backend wants, once for all layers that `attend` with it.
 
@@ -77,18 +90,14 @@ def plan_attention(
         mask: who sees whom; a bool tensor that broadcasts to (B, H, T, S), True = visible, or None for all.
         call: sizes, dtype and device, how many layers share the plan, and what is wanted.
         backend: forced; None chooses (`choose_backend`).
+        trusted: sizes are not checked: a network made terms and mask for this call, at positions that it has checked.
 
     Raises:
         ValueError: a mask tensor is not boolean, the mask or the terms are of other sizes, or the forced backend cannot
             do the call; the terms have a window, and neither they nor the mask know the positions.
     """
-    if terms.positions is not None:
-        check_positions_fit("the terms' query positions", terms.positions[0], call.batch, call.queries)
-        check_positions_fit("the terms' key positions", terms.positions[1], call.batch, call.keys)
-    if terms.bias is not None:
-        check_bias_fits(terms.bias, batch=call.batch, heads=call.heads, queries=call.queries, keys=call.keys)
-    if mask is not None:
-        mask = _checked_mask(mask, call)
+    if not trusted:
+        mask = _checked(terms, mask, call)
     if terms.window is not None:
         mask = _windowed(mask, terms.window, terms, call)
     call = call.with_terms(terms, mask)
@@ -151,8 +160,15 @@ def _alike(terms: Terms, other: Terms) -> bool:
     return same and terms.window == other.window and bool(terms.content) == bool(other.content)
 
 
-def _checked_mask(mask: object, call: Call) -> Mask | Tensor:
-    """Return the mask, a tensor with four axes; refuse one of other sizes, which would be broadcast or read in part."""
+def _checked(terms: Terms, mask: object, call: Call) -> Mask | Tensor | None:
+    """Return the mask, a tensor with four axes; refuse terms or a mask of other sizes, which would be broadcast."""
+    if terms.positions is not None:
+        check_positions_fit("the terms' query positions", terms.positions[0], call.batch, call.queries)
+        check_positions_fit("the terms' key positions", terms.positions[1], call.batch, call.keys)
+    if terms.bias is not None:
+        check_bias_fits(terms.bias, batch=call.batch, heads=call.heads, queries=call.queries, keys=call.keys)
+    if mask is None:
+        return None
     if isinstance(mask, Mask):
         for positions in (mask.query, mask.key):  # their rows; the lengths below
             check_positions_fit("the mask's positions", positions, call.batch, positions.length)

@@ -19,7 +19,7 @@ from wordorder.encodings.places import (
     OnScoresByContent,
     ReplacesEmbedding,
 )
-from wordorder.encodings.terms import LayerTerms, Term, combine_terms
+from wordorder.encodings.terms import LayerTerms, Term, Terms, combine_terms
 from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.execution import no_autocast
 from wordorder.ops.positions import check_rows_agree
@@ -105,6 +105,14 @@ class Composition(nn.Module):
         """Whether a part has separate weights for keys on the right."""
 
     @property
+    def trusted(self) -> bool:
+        """Whether all parts are of this package: the sizes of what they return need no check."""
+        for part in self.parts.values():
+            if not _is_ours(type(part)):
+                return False
+        return True
+
+    @property
     def replacement(self) -> ReplacesEmbedding | None:
         """The part that replaces the network's token embeddings, which registers it as its own ``embedding``."""
         return next(iter(self._replacing.values()), None)
@@ -168,18 +176,18 @@ class Composition(nn.Module):
                 # of a bias a few rows of a table: 16 bits would cost exactness and save nothing
                 with no_autocast(device) if place is OnScores else nullcontext():
                     terms[name] = part(query, key, dtype=dtype, device=device)
-        kinds = (
-            combine_terms(
+        kinds: tuple[Terms, ...] = ()
+        for scale, kind in zip(self.scales, self.kinds, strict=True):
+            of_kind = combine_terms(
                 scale,
-                (terms[name] for name in kind.names if name in terms),
+                [terms[name] for name in kind.names if name in terms],
                 window=kind.window,
                 positions=(query, key),
                 two_sided=self.two_sided,
                 head_dim=self.head_dim,
             )
-            for scale, kind in zip(self.scales, self.kinds, strict=True)
-        )
-        return LayerTerms(tuple(kinds), self.kind_of_layer, self._content_of_layer)
+            kinds = (*kinds, of_kind)
+        return LayerTerms(kinds, self.kind_of_layer, self._content_of_layer)
 
     def kind_of(self, layer: int) -> LayerKind:
         """Return the kind of layer ``layer`` (from 0)."""

@@ -103,5 +103,5 @@ def combine_terms(
             content.append(term)
         else:
             moves.append(term)
-    queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
+    queries, keys = zip(*moves, strict=True) if moves else ((), ())
     return Terms(scale, bias, queries, keys, tuple(content), window, positions, two_sided, head_dim)

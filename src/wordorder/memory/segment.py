@@ -44,6 +44,8 @@ class Segment:
     memory: Memory
     layers: int
     state: MemoryState | None = None
+    slots: int = field(init=False)
+    """Number of slots per row, M: those of the state."""
     keep: bool = False
     tokens: int = 0
     tokens_BT: Tensor | None = None
@@ -65,10 +67,8 @@ class Segment:
             state = state.usable_in_training()
         return cls(memory=memory, layers=layers, state=None if state is None else _survivors(memory, state), keep=keep)
 
-    @property
-    def slots(self) -> int:
-        """Number of slots per row, M."""
-        return 0 if self.state is None else self.state.length
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", 0 if self.state is None else self.state.length)
 
     @property
     def position(self) -> int | Tensor:
@@ -218,7 +218,8 @@ class Step:
         assert self.call is not None
         terms = self.encoding.terms(mask.query, mask.key, dtype=self.call.dtype, device=self.call.device)
         call = replace(self.call, queries=mask.query.length, keys=mask.key.length)
-        return plan_layers(terms.right_only() if right_only else terms, mask, call, backend=self.backend)
+        terms = terms.right_only() if right_only else terms
+        return plan_layers(terms, mask, call, backend=self.backend, trusted=self.encoding.trusted)
 
     def planned(self, call: Call, *, backend: str | Backend | None = None) -> "Step":
         """Return the step with the plan of its tokens, and with what its memory prepares, for all layers.
@@ -347,7 +348,8 @@ def read_step(
 
 
 def _survivors(memory: Memory, state: MemoryState) -> MemoryState:
-    return state.columns(memory.survivors(state.valid_BM, state.length)) if state.length > memory.length else state
+    length = state.length
+    return state.columns(memory.survivors(state.valid_BM, length)) if length > memory.length else state
 
 
 def _masks_joined(*parts: tuple[Tensor | None, int]) -> Tensor | None:

@@ -24,12 +24,13 @@ class MultiHead(nn.Module):
         if key_value_heads <= 0 or heads % key_value_heads:
             raise ValueError(f"key_value_heads must divide heads={heads}, got {key_value_heads}")
         self.head_dim, self.dropout = width // heads, dropout
-        self.splits = [heads * self.head_dim, key_value_heads * self.head_dim, key_value_heads * self.head_dim]
+        self.splits = [heads, key_value_heads, key_value_heads]
+        """Heads of queries, of keys and of values."""
 
     def _split(self, x_BTC: Tensor, splits: list[int]) -> tuple[Tensor, ...]:
-        """Split a projection into its parts, each (B, T, heads * D) -> (B, heads, T, D)."""
-        parts = torch.split(x_BTC, splits, dim=-1)
-        return tuple(torch.unflatten(part, -1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
+        """Split a projection (B, T, all heads * D) into its parts, each (B, heads, T, D)."""
+        x_BHTD = torch.unflatten(x_BTC, -1, (-1, self.head_dim)).transpose(1, 2)
+        return torch.split(x_BHTD, splits, dim=1)
 
     def attend(self, q: Tensor, keys: Keys, plan: Plan, *, return_lse: bool = False) -> tuple[Tensor, Tensor | None]:
         """Return the heads' output (B, H, T, D), and the log-sum-exp of the scores (B, H, T) if asked for."""
@@ -62,7 +63,7 @@ class SelfAttention(MultiHead):
         self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0, linear: Linear = nn.Linear
     ) -> None:
         super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout)
-        self.qkv: nn.Linear = linear(width, sum(self.splits))
+        self.qkv: nn.Linear = linear(width, sum(self.splits) * self.head_dim)
         self.out: nn.Linear = linear(width, width)
 
     def forward(self, x_BSC: Tensor, step: LayerStep) -> tuple[Tensor, Record]:
@@ -80,7 +81,7 @@ class SelfAttention(MultiHead):
         if queries is None or queries == x_BTC.shape[1] or not is_plain(self.qkv, nn.Linear):
             q, k, v = self._split(self.qkv(x_BTC), self.splits)
             return q if queries is None else q[:, :, -queries:], k, v
-        weight, bias, first = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0]
+        weight, bias, first = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0] * self.head_dim
         of_queries, of_others = (None, None) if bias is None else (bias[:first], bias[first:])
         (q,) = self._split(F.linear(x_BTC[:, -queries:], weight[:first], of_queries), self.splits[:1])
         k, v = self._split(F.linear(x_BTC, weight[first:], of_others), self.splits[1:])
@@ -98,15 +99,15 @@ class CrossAttention(MultiHead):
         self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0, linear: Linear = nn.Linear
     ) -> None:
         super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout)
-        self.q: nn.Linear = linear(width, self.splits[0])
-        self.kv: nn.Linear = linear(width, self.splits[1] + self.splits[2])
+        self.q: nn.Linear = linear(width, self.splits[0] * self.head_dim)
+        self.kv: nn.Linear = linear(width, 2 * self.splits[1] * self.head_dim)
         self.out: nn.Linear = linear(width, width)
 
     def forward(self, x_BTC: Tensor, source: Source, *, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         """Attend to the source, (B, T, C) -> (B, T, C); with ``weights`` also return these, (B, H, T, S)."""
         (q,) = self._split(self.q(x_BTC), self.splits[:1])
         if source.states_BSC is None:
-            k = v = q.new_empty(q.shape[0], self.splits[1] // self.head_dim, 0, q.shape[-1])
+            k = v = q.new_empty(q.shape[0], self.splits[1], 0, q.shape[-1])
         else:
             k, v = self._split(self.kv(source.states_BSC), self.splits[1:])
         keys = Keys(k, v) if source.extend is None else source.extend(Keys(k, v))

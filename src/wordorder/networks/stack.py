@@ -148,7 +148,7 @@ class Stack(nn.Module):
         held = keys.length - positions.length
         tokens_BS = valid_tokens(key_padding_mask, call.batch, keys.length, cached=held, device=call.device)
         mask = Mask(positions, keys, high=0 if causal else None, tokens_BS=tokens_BS)
-        return plan_layers(terms, mask, call, backend=self._backend(backend))
+        return plan_layers(terms, mask, call, backend=self._backend(backend), trusted=self.encoding.trusted)
 
     def run_layers(
         self,

@@ -49,7 +49,11 @@ class Bias(ABC):
     @property
     def requires_grad(self) -> bool:
         """True if gradients are enabled and wanted for any of the tensors."""
-        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
+        if torch.is_grad_enabled():
+            for tensor in self.tensors:
+                if tensor.requires_grad:
+                    return True
+        return False
 
     def parts(self) -> tuple["Bias", ...]:
         """Return the summands; every type but a sum has a single one, itself."""
@@ -142,8 +146,10 @@ class SumBias(Bias):
     """The sum of terms, each of which keeps its structure."""
 
     def __init__(self, summands: Sequence[Bias]) -> None:
-        self.summands = tuple(summands)
-        self.may_hide = any(summand.may_hide for summand in self.summands)
+        self.summands, self.may_hide, self._tensors = tuple(summands), False, ()
+        for summand in self.summands:
+            self.may_hide |= summand.may_hide
+            self._tensors += summand.tensors
 
     def dense(self) -> Tensor:
         total = self.summands[0].dense()
@@ -160,7 +166,7 @@ class SumBias(Bias):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(tensor for summand in self.summands for tensor in summand.tensors)
+        return self._tensors
 
     def parts(self) -> tuple[Bias, ...]:
         return self.summands

@@ -230,7 +230,7 @@ def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, b
     growth = math.log(max_distance / exact) / (half - exact)
     # the smallest distance of each bucket, that of the next one where it is empty; the small number keeps a border that
     # is a whole number (16, 32, 64) from being lifted to the next one by rounding
-    first = [*range(exact), *(math.ceil(exact * math.exp(growth * i) - 1e-9) for i in range(half - exact))]
+    first = [*range(exact), *[math.ceil(exact * math.exp(growth * i) - 1e-9) for i in range(half - exact)]]
     far = distance.abs() if bidirectional else (-distance).clamp(min=0)
     bucket = torch.bucketize(far, torch.tensor(first, device=distance.device), right=True) - 1
     return bucket + half * (distance > 0) if bidirectional else bucket

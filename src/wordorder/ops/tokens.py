@@ -37,7 +37,8 @@ def check_token_ids(token_ids_BT: Tensor, vocabulary: int | None) -> None:
         )
     if vocabulary is None or not token_ids_BT.numel() or not may_be_read(token_ids_BT):
         return
-    low, high = (int(end) for end in token_ids_BT.aminmax())
+    lowest, highest = token_ids_BT.aminmax()
+    low, high = int(lowest), int(highest)
     if low < 0 or high >= vocabulary:
         raise ValueError(f"token ids must lie in 0 .. {vocabulary - 1}, got {low} .. {high}")
 

@@ -72,7 +72,7 @@ class ComplexHeads(MultiHead):
         """Split a projection into parts of heads * d complex channels each, (B, heads, T, 2d), by one copy."""
         parts = torch.unflatten(streams(x_BTC), -1, (-1, self.head_dim))  # (B, T, 2, all heads, d)
         heads_BATD = parts.permute(0, 3, 1, 2, 4).flatten(-2)
-        return torch.split(heads_BATD, [size // self.head_dim for size in splits], dim=1)
+        return torch.split(heads_BATD, splits, dim=1)
 
     def _join(self, mixed_BHTD: Tensor) -> Tensor:
         """Return the heads' outputs as stacked channels, (B, T, 2C)."""
