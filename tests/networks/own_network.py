@@ -38,12 +38,10 @@ class OwnNetwork(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, ids, key_padding_mask=None, positions=None):
-        if self.words is None:
-            x = self.positional.embed(input_ids=ids, positions=positions)
-        else:
-            x = self.positional.embed(self.words(ids), positions=positions)
-        order = self.positional.prepare(x, key_padding_mask=key_padding_mask, positions=positions)
+    def forward(self, ids, key_padding_mask=None, positions=None, cache=None):
+        words = {"input_ids": ids} if self.words is None else {"x": self.words(ids)}
+        x = self.positional.embed(**words, positions=positions, cache=cache)
+        order = self.positional.prepare(x, key_padding_mask=key_padding_mask, positions=positions, cache=cache)
         for layer, block in enumerate(self.blocks):
             x = block(x, order, layer)
         return self.norm(x)

@@ -15,7 +15,7 @@ from wordorder import Decoder, Encoder, Positional
 from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache, initialise
-from wordorder.ops import Contiguous
+from wordorder.ops import Contiguous, Packed
 
 V, SIZES = 30, {"width": 16, "layers": 2, "heads": 2, "max_positions": 32}
 NAMES = [*CATALOG, "learned+t5", "rope+tupe-a", "complex-order+alibi", "tupe-r,none"]
@@ -100,6 +100,76 @@ def test_keys_of_a_cache(encoding):
     assert_close(order.attend(0, q[:, :, 6:], k, v), expected)
 
 
+IN_DECODERS = [name for name, causal in DEFINED if causal]
+
+
+@pytest.mark.parametrize("encoding", [*IN_DECODERS, "rope@3,none", "t5*1,rope@2"])
+def test_a_network_of_ones_own_writes_token_by_token_with_a_cache(encoding):
+    network = OwnNetwork(encoding, vocabulary=V, causal=True, **SIZES).double().eval()
+    shaken(network)
+    ids = torch.randint(V, (2, 9))
+    whole = network(ids)
+    for cuts in ([1] * 9, [4, 1, 3, 1], [9]):
+        cache = network.positional.cache()
+        parts = [network(piece, cache=cache) for piece in ids.split(cuts, 1)]
+        assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-10)
+        assert cache.length == 9
+
+
+@pytest.mark.parametrize("encoding", ["rope", "tupe-r", "learned", "sinusoidal+t5", "none"])
+@pytest.mark.parametrize("typed", [True, False])
+def test_rows_padded_on_the_left_go_on_from_a_cache(encoding, typed):
+    network = OwnNetwork(encoding, vocabulary=V, causal=True, **SIZES).double().eval()
+    shaken(network)
+    ids, padding = torch.randint(V, (2, 9)), torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, :3] = True
+    alone = network(ids[1:, 3:])
+    cache, parts, first = network.positional.cache(), [], 0
+    for piece in ids.split([5, 1, 3], 1):
+        last = first + piece.shape[1]
+        where = Contiguous(piece.shape[1], first - padding.sum(1))
+        where = where if typed else where.index_BT().clamp(min=0)
+        parts.append(network(piece, padding[:, :last], where, cache))
+        first = last
+    assert_close(torch.cat(parts, 1)[1:, 3:], alone, rtol=0, atol=1e-10)
+    cache.reorder(torch.tensor([1, 1]))
+    token = torch.randint(V, (1, 1)).expand(2, 1)
+    both = network(
+        token,
+        padding[[1, 1]].new_zeros(2, 10).index_fill(1, torch.arange(3), True),
+        Contiguous(1, torch.tensor([6, 6])),
+        cache,
+    )
+    assert_close(both, network(torch.cat((ids[1:, 3:], token[:1]), 1))[:, -1:].expand_as(both), rtol=0, atol=1e-10)
+
+
+def test_a_cache_is_refused_where_it_cannot_be():
+    with pytest.raises(BadInput, match="a cache is for causal networks"):
+        Positional("rope", **SIZES).cache()
+    positional = Positional("rope", **SIZES, causal=True)
+    x, cache = torch.randn(2, 3, 16), positional.cache()
+    with pytest.raises(BadInput, match="a cache knows where its keys stand"):
+        positional.prepare(x, positions=torch.arange(3), key_positions=torch.arange(3), cache=cache)
+    order = positional.prepare(x, cache=cache)
+    with pytest.raises(BadInput, match="k must have batch 2 and 3 tokens, as prepared"):
+        order.attend(0, torch.randn(2, 2, 3, 8), torch.randn(2, 2, 4, 8), torch.randn(2, 2, 4, 8))
+    for layer in range(2):
+        order.attend(layer, *torch.randn(3, 2, 2, 3, 8))
+    for again in (0, 1):  # the same layer twice, or a step that nobody prepared
+        with pytest.raises(BadInput, match=f"layer {again} holds 3 earlier tokens in the cache, and 0 were there"):
+            order.attend(again, *torch.randn(3, 2, 2, 3, 8))
+    assert cache.length == 3
+    with pytest.raises(BadInput, match="cache holds 2 rows, got 1"):
+        positional.prepare(x[:1], cache=cache)
+    with pytest.raises(BadInput, match=r"cache must be one of positional\.cache"):
+        positional.prepare(x, cache=[])
+    with pytest.raises(BadInput, match="a cache is for causal networks"):
+        Positional("rope", **SIZES).prepare(x, cache=cache)
+    packed = Packed(torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 1, dtype=torch.long))
+    with pytest.raises(BadInput, match="several texts are packed"):
+        positional.prepare(x[:, :1], positions=packed, cache=cache)
+
+
 def test_dropout_is_for_training_alone():
     positional = Positional("rope", **SIZES, dropout=0.5)
     x, (q, k, v) = torch.randn(2, 7, 16), torch.randn(3, 2, 2, 7, 8)
@@ -151,7 +221,10 @@ def heads(batch=2, count=2, tokens=7, channels=8, **fields):
         (lambda: prepared().attend(-1, *heads()), "between 0 and 1"),
         (lambda: prepared("rope,none").attend(*heads(), 0), "index of the layer"),
         (lambda: prepared().attend(0, *heads(tokens=6)), "7 tokens"),
-        (lambda: prepared(tokens=1).attend(0, heads(tokens=1)[0], *heads(tokens=4)[1:]), "key_positions= of all keys"),
+        (
+            lambda: prepared(tokens=1).attend(0, heads(tokens=1)[0], *heads(tokens=4)[1:]),
+            "call prepare once per forward, with a cache by cache=positional.cache",
+        ),
         (lambda: prepared().attend(0, *heads(batch=3)), "batch 2"),
         (lambda: prepared().attend(0, *(x.transpose(1, 2) for x in heads())), "heads, tokens, channels"),
         (lambda: prepared().attend(0, *heads(count=4, channels=4)), "2 heads of 8 channels"),

@@ -34,7 +34,7 @@ class Cache(Protocol):
 
 
 class KeyValueCache(Cache):
-    """A cache in plain torch, which a decoder fills: one for each text or batch of texts, empty to begin with.
+    """A cache in plain torch, which a decoder or `Positional` fills: one for each batch of texts, empty to begin with.
 
     >>> import torch, wordorder
     >>> from wordorder.networks import KeyValueCache
@@ -51,11 +51,20 @@ class KeyValueCache(Cache):
 
     @property
     def length(self) -> int:
-        return self._keys[0].k.shape[2] if self._keys else 0
+        return next(iter(self._keys.values())).k.shape[2] if self._keys else 0
 
     @property
     def source_length(self) -> int:
-        return self._source[0].k.shape[2] if self._source else 0
+        return next(iter(self._source.values())).k.shape[2] if self._source else 0
+
+    @property
+    def batch(self) -> int | None:
+        """Number of rows; None before the first step."""
+        return next(iter(self._keys.values())).k.shape[0] if self._keys else None
+
+    def tokens(self, layer: int) -> int:
+        """Return the number of tokens of which layer ``layer`` has keys here."""
+        return self._keys[layer].k.shape[2] if layer in self._keys else 0
 
     def extend(self, layer: int, keys: Keys) -> Keys:
         self._keys[layer] = self._keys[layer].then(keys) if layer in self._keys else keys

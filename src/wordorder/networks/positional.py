@@ -8,13 +8,14 @@ from typing import Any
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from wordorder.attention import Call, LayerPlans, attend, plan_layers
+from wordorder.attention import Call, Keys, LayerPlans, attend, plan_layers
 from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
+from wordorder.networks.cache import KeyValueCache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.stack import check_left_padding
-from wordorder.ops import Contiguous, Mask, Positions, PositionsLike, as_positions, valid_tokens
+from wordorder.ops import Contiguous, Mask, Packed, Positions, PositionsLike, as_positions, valid_tokens
 from wordorder.ops.execution import as_autocast_casts, working_dtype
 from wordorder.ops.tokens import check_tensor
 
@@ -25,11 +26,13 @@ class Prepared:
 
     plans: LayerPlans
     call: Call
+    cache: KeyValueCache | None = None
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return softmax(scores) v, (B, H, T, E), with the encoding, its scale and the mask in the scores.
 
-        Queries and keys come straight from their projections: not rotated, and not divided by sqrt(D).
+        Queries and keys come straight from their projections: not rotated, and not divided by sqrt(D). A cache takes
+        those of this step, and gives all so far.
 
         Args:
             layer: which layer of the network attends, from 0; encodings may have weights for each layer.
@@ -49,7 +52,8 @@ class Prepared:
         if not 0 <= layer < call.layers:
             raise BadInput(f"layer must lie between 0 and {call.layers - 1} (layers={call.layers}), got {layer}")
         q, k, v = as_autocast_casts(q, k, v)  # a norm on q and k gives float32 there
-        for name, x, tokens in (("q", q, call.queries), ("k", k, call.keys), ("v", v, call.keys)):
+        keys = call.keys if self.cache is None else call.queries
+        for name, x, tokens in (("q", q, call.queries), ("k", k, keys), ("v", v, keys)):
             if x.dim() != 4:
                 raise BadInput(
                     f"{name} must be (batch, heads, tokens, channels), got {tuple(x.shape)}; a projection's output is"
@@ -63,7 +67,7 @@ class Prepared:
                     " that q, k and v will have, and call both under autocast or neither"
                 )
             if x.shape[0] != call.batch or x.shape[2] != tokens:
-                of_cache = ", with a cache by positions= of these tokens and key_positions= of all keys"
+                of_cache = "" if self.cache is not None else ", with a cache by cache=positional.cache()"
                 raise BadInput(
                     f"{name} must have batch {call.batch} and {tokens} tokens, as prepared, got"
                     f" {tuple(x.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
@@ -73,18 +77,26 @@ class Prepared:
             raise BadInput(
                 f"q must have {call.heads} heads of {call.head_dim} channels, got {q.shape[1]} of {q.shape[3]}"
             )
-        if k.shape != (call.batch, k.shape[1], call.keys, call.head_dim) or call.heads % k.shape[1]:
+        if k.shape[3] != call.head_dim or call.heads % k.shape[1]:
             raise BadInput(
                 f"k must have heads that divide {call.heads}, of {call.head_dim} channels, got {k.shape[1]} of"
                 f" {k.shape[3]}"
             )
         if v.shape[1] != k.shape[1]:
             raise BadInput(f"v must have as many heads as k, {k.shape[1]}, got {v.shape[1]}")
+        if self.cache is not None:
+            if (held := self.cache.tokens(layer)) + call.queries != call.keys:
+                raise BadInput(
+                    f"layer {layer} holds {held} earlier tokens in the cache, and {call.keys - call.queries} were there"
+                    " in prepare: call prepare once per step, and attend once per layer; a step that broke off leaves a"
+                    " cache that is of no use"
+                )
+            k, v = self.cache.extend(layer, Keys(k, v))
         return attend(q, k, v, self.plans.layer(layer), dropout=call.dropout)[0]
 
 
 class Positional(nn.Module):
-    """Any encoding of the catalogue, for attention in a network of your own.
+    """Any encoding of the catalogue but fox, for attention in a network of your own.
 
     >>> import torch, wordorder
     >>> positional = wordorder.Positional("tupe-r", width=64, heads=4, layers=2, max_positions=128)
@@ -97,7 +109,7 @@ class Positional(nn.Module):
     Every encoding is used in the same way. `embed` adds what acts on embeddings, and returns x as it is where nothing
     does: call it before every `prepare`, and go on with what it returns. `attend` does the rest: rotations, biases,
     terms with weights per layer, the scale of the scores (TUPE: 1/sqrt(2 D), most others: 1/sqrt(D)) and the mask. The
-    parameters are trained and saved with the network.
+    parameters are trained and saved with the network. To generate token by token make a `cache` and hand it to both.
 
     Args:
         encoding: a name of the catalogue ("rope", see `wordorder list`), several joined by "+" ("rope+tupe-a"), or
@@ -168,13 +180,15 @@ class Positional(nn.Module):
         *,
         input_ids: Tensor | None = None,
         positions: PositionsLike | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Return what the first layer reads, (B, T, C): call it with every encoding, before `prepare`.
 
         Args:
             x: token embeddings (B, T, C).
             input_ids: token ids (B, T), in place of x, for encodings that replace the embedding table.
-            positions: where the tokens stand, integers (T,) or (B, T); None = 0 .. T - 1.
+            positions: where the tokens stand, integers (T,) or (B, T); None = 0 .. T - 1, or on from the cache.
+            cache: of earlier tokens.
 
         Raises:
             BadInput: x where the encoding needs input_ids, or the other way round; or a tensor of another shape.
@@ -193,7 +207,7 @@ class Positional(nn.Module):
         check_tensor("input_ids", input_ids)
         if x is None and given.dim() != 2:
             raise BadInput(f"input_ids must be (batch, tokens), got shape {tuple(given.shape)}")
-        where = Contiguous(given.shape[1]) if positions is None else _standing("positions", positions)
+        where = _standing(given.shape[1], positions, cache)
         if self._may_lack_embed:
             self._may_lack_embed = False
         return self.encoding.embed(given if self.embedding is None else self.embedding(given, where), where)
@@ -205,6 +219,7 @@ class Positional(nn.Module):
         key_padding_mask: Tensor | None = None,
         positions: PositionsLike | None = None,
         key_positions: PositionsLike | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Prepared:
         """Work out once per forward pass what positions and mask decide; every layer then calls `attend` on it.
 
@@ -216,12 +231,15 @@ class Positional(nn.Module):
                 autocast that of autocast).
             key_padding_mask: bool (B, S), True = padding, as in `torch.nn.MultiheadAttention`; None = no padding.
             positions: as given to `embed`; for texts padded on the left count from the first token.
-            key_positions: where the S keys stand, if a cache holds keys of earlier tokens (as their projection gave
+            key_positions: where the S keys stand, if you hold keys of earlier tokens yourself (as their projection gave
                 them); with ``positions``. None = those of x.
+            cache: of earlier tokens, one text without gaps in each row; `attend` then takes the keys and values of
+                these tokens alone. S counts all tokens.
 
         Raises:
-            BadInput: key_positions without positions; padding on the left without positions, where the encoding counts
-                them (looked at on the CPU only); or a tensor has another shape or dtype.
+            BadInput: key_positions without positions, or beside a cache; padding on the left without positions, where
+                the encoding counts them (looked at on the CPU only); packed texts with a cache, or one of another
+                batch; or a tensor has another shape or dtype.
 
         Warns:
             UserWarning: `embed` was never called, and the encoding acts there.
@@ -229,10 +247,15 @@ class Positional(nn.Module):
         self._check_x(x)
         if key_positions is not None and positions is None:
             raise BadInput("key_positions says where the keys stand: pass positions too, where the tokens of x stand")
+        if cache is not None:
+            self._check_cache(cache, x.shape[0], key_positions)
         check_left_padding(self.encoding, positions, key_padding_mask)
         self._warn_without_embed()
-        where = Contiguous(x.shape[1]) if positions is None else _standing("positions", positions)
-        keys = where if key_positions is None else _standing("key_positions", key_positions)
+        where = _standing(x.shape[1], positions, cache)
+        if key_positions is not None:
+            keys = _typed("key_positions", key_positions)
+        else:
+            keys = where if cache is None or not cache.length else _with_earlier(where, cache.length)
         tokens_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
         mask = Mask(where, keys, high=0 if self.causal else None, tokens_BS=tokens_BS)
         call = Call(
@@ -247,7 +270,27 @@ class Positional(nn.Module):
             dropout=self.dropout if self.training else 0.0,
         )
         terms = self.encoding.terms(where, keys, dtype=call.dtype, device=x.device)
-        return Prepared(plan_layers(terms, mask, call), call)
+        return Prepared(plan_layers(terms, mask, call), call, cache)
+
+    def cache(self) -> KeyValueCache:
+        """Return an empty cache for token-by-token decoding, for one text or batch of texts.
+
+        Raises:
+            BadInput: this is not causal, so that earlier tokens would change.
+        """
+        cache = KeyValueCache()
+        self._check_cache(cache, 1, None)
+        return cache
+
+    def _check_cache(self, cache: object, batch: int, key_positions: object) -> None:
+        if not isinstance(cache, KeyValueCache):
+            raise BadInput(f"cache must be one of positional.cache(), got {type(cache).__name__}")
+        if not self.causal:
+            raise BadInput("a cache is for causal networks, whose earlier tokens do not change; pass causal=True")
+        if key_positions is not None:
+            raise BadInput("key_positions: a cache knows where its keys stand; leave it out")
+        if cache.batch not in (None, batch):
+            raise BadInput(f"cache holds {cache.batch} rows, got {batch}; cache.reorder(rows) gives it as many")
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
         """Raise BadInput, which says what to call: positions act in more than one place."""
@@ -279,8 +322,26 @@ class Positional(nn.Module):
         )
 
 
-def _standing(name: str, positions: PositionsLike) -> Positions:
-    """Return where tokens stand; a number, which elsewhere is a count of tokens, is refused."""
+def _standing(tokens: int, positions: PositionsLike | None, cache: KeyValueCache | None) -> Positions:
+    """Return where tokens stand: as given, else from 0 or from the end of the cache on."""
+    if positions is None:
+        return Contiguous(tokens, 0 if cache is None else cache.length)
+    typed = _typed("positions", positions)
+    if cache is not None and isinstance(typed, Packed):
+        raise BadInput("positions say that several texts are packed, which a cache cannot hold; give each a row")
+    return typed
+
+
+def _with_earlier(positions: Positions, held: int) -> Contiguous:
+    """Return the positions of a text without gaps, from the first token that a cache holds to the last of these."""
+    length = held + positions.length
+    if isinstance(positions, Contiguous):
+        return Contiguous(length, positions.offset - held)
+    return Contiguous(length, positions.position_BT[:, -1] - (length - 1))
+
+
+def _typed(name: str, positions: PositionsLike) -> Positions:
+    """Return typed positions; a number, which elsewhere is a count of tokens, is refused."""
     if isinstance(positions, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BadInput(f"{name} must be a tensor, such as torch.arange(first, end), got {positions}")
     return as_positions(positions)

@@ -263,7 +263,7 @@ def check_within_table(positions: Positions, limit: int) -> None:
             " or with an encoding without a table"
         )
     if lowest < 0:
-        raise ValueError(f"positions must not be negative for a learned table, got {lowest}")
+        raise ValueError(f"positions must not be negative for a learned table, got {lowest}; those of padding may be 0")
 
 
 def table_rows(positions: Positions, limit: int, device: torch.device | None, *, first_row: int = 0) -> Tensor:

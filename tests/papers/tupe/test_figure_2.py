@@ -38,7 +38,7 @@ def queries_and_keys(model, ids):
     hook = attention.qkv.register_forward_hook(lambda module, inputs, output: caught.append(output[0].double()))
     model(ids[None])
     hook.remove()
-    q, k, _ = caught[0].split(attention.splits, -1)
+    q, k, _ = caught[0].split([heads * attention.head_dim for heads in attention.splits], -1)
     q, k = (x.unflatten(-1, (-1, attention.head_dim)) for x in (q, k))
     return q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
 
@@ -98,7 +98,10 @@ def test_the_summands_follow_the_norms_word_by_word_and_position_by_position(blo
                 assert_close(sum(three), norm(total), rtol=1e-4, atol=1e-5)
             words[w, p], positions[w, p], constants[w, p] = three
     layer = first_layer(model, ids, N)
-    for side, rows in ((layer.query, slice(0, 24)), (layer.key, slice(24, 24 + attention.splits[1]))):
+    for side, rows in (
+        (layer.query, slice(0, 24)),
+        (layer.key, slice(24, 24 + attention.splits[1] * attention.head_dim)),
+    ):
         weight, bias = attention.qkv.weight[rows], attention.qkv.bias[rows]
         for name, mean, added in (
             ("word", words.mean(1), 0),

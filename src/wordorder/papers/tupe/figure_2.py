@@ -340,7 +340,7 @@ def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length
     layer = encoder.layers[0]
     assert isinstance(layer, EncoderLayer)
     attention = layer.attention
-    width, key_width, _ = attention.splits
+    width, key_width = (heads * attention.head_dim for heads in attention.splits[:2])
     shifts = [
         found
         for part in encoder.encoding.parts_of(0)
