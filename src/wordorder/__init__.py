@@ -6,9 +6,10 @@
     hidden = encoder(torch.randint(30_000, (8, 128))).hidden  # (8, 128, 256)
 
 In plain PyTorch: `Encoder`, `Decoder`, `Seq2Seq` and their complex-valued forms are whole networks; `Positional` adds
-an encoding by name to the attention of your own network; `CATALOG` lists the encodings; `SegmentRecurrence` and
-`LookAheadMemory` are the memories; `attention` is attention with a bias. With transformers: `wordorder.models`.
-Comparisons and training: `wordorder.comparison`, `wordorder.training`, or the command `wordorder`.
+an encoding by name to the attention of your own network, and `MultiheadAttention` is torch's with one; `CATALOG` lists
+the encodings; `SegmentRecurrence` and `LookAheadMemory` are memories; `attention` is attention with a bias. With
+transformers: `wordorder.models`. Comparisons and training: `wordorder.comparison`, `wordorder.training`, or the command
+`wordorder`.
 
 Every name loads on first use (PEP 562): `import wordorder` is instant, the names of plain PyTorch load torch alone, and
 only `wordorder.models` and what stands on it need transformers.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from wordorder.networks import ComplexEncoder as ComplexEncoder
     from wordorder.networks import Decoder as Decoder
     from wordorder.networks import Encoder as Encoder
+    from wordorder.networks import MultiheadAttention as MultiheadAttention
     from wordorder.networks import Positional as Positional
     from wordorder.networks import Seq2Seq as Seq2Seq
 
@@ -51,6 +53,7 @@ EXPORTS: dict[str, str] = {
     "Encoder": "wordorder.networks",
     "LookAheadMemory": "wordorder.memory",
     "MissingExtra": "wordorder.errors",
+    "MultiheadAttention": "wordorder.networks",
     "Positional": "wordorder.networks",
     "RunFailed": "wordorder.errors",
     "SegmentRecurrence": "wordorder.memory",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wordorder.networks.encoding_checks import Finding as Finding
     from wordorder.networks.encoding_checks import check_encoding as check_encoding
     from wordorder.networks.memory_checks import check_memory as check_memory
+    from wordorder.networks.multihead_attention import MultiheadAttention as MultiheadAttention
     from wordorder.networks.positional import Positional as Positional
     from wordorder.networks.positional import Prepared as Prepared
     from wordorder.networks.seq2seq import Seq2Seq as Seq2Seq
@@ -43,6 +44,7 @@ _MODULES = {
     "Finding": "wordorder.networks.encoding_checks",
     "check_encoding": "wordorder.networks.encoding_checks",
     "check_memory": "wordorder.networks.memory_checks",
+    "MultiheadAttention": "wordorder.networks.multihead_attention",
     "Positional": "wordorder.networks.positional",
     "Prepared": "wordorder.networks.positional",
     "Seq2Seq": "wordorder.networks.seq2seq",
