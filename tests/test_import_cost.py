@@ -47,6 +47,25 @@ def test_the_plain_torch_names_load_nothing_but_torch():
     assert ours - torch_alone - set(sys.stdlib_module_names) == {"wordorder"}
 
 
+def test_an_encoder_loads_its_own_encoding_and_the_backends_that_it_may_take():
+    program = """
+import json, sys, torch, wordorder
+encoder = wordorder.Encoder(50, width=16, layers=1, heads=2, encoding="tupe-r")
+encoder(torch.randint(50, (2, 8)))
+modules = {name: module for name, module in sys.modules.items() if name.startswith("wordorder")}
+files = {name: module.__file__ for name, module in modules.items() if module.__file__}
+print(json.dumps([sorted(files), sum(len(open(file, encoding="utf-8").readlines()) for file in files.values())]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    names, lines = json.loads(done.stdout.splitlines()[-1])
+    assert lines <= 6_000
+    encodings = {name for name in names if name.startswith("wordorder.encodings.")} - {
+        f"wordorder.encodings.{part}" for part in ("build", "catalog", "composition", "pattern", "places", "terms")
+    }
+    assert encodings == {"wordorder.encodings.tupe", "wordorder.encodings.t5"}
+    assert not any(name.startswith(("wordorder.models", "wordorder.memory.segment")) for name in names)
+
+
 def test_reading_results_loads_no_transformers():
     assert "transformers" not in loaded_by("from wordorder.comparison import read_results")
 
