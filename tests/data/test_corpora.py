@@ -459,7 +459,7 @@ def test_labels_of_json_that_are_equal_are_one_class(tmp_path):
     assert [document.label for document in read(path, "classification")] == expected
 
 
-@pytest.mark.parametrize("label", [["a", "b"], {"name": "a"}, 0.5, float("inf")])
+@pytest.mark.parametrize("label", [["a", "b"], {"name": "a"}, 0.5, float("inf"), "x" * 1001])
 def test_a_label_that_is_no_class_is_refused(tmp_path, label):
     path = labelled(tmp_path, "a", label, "b", "a")
     (fault,) = faults_of(path, "classification")

@@ -66,6 +66,7 @@ def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
 
 _MOST_FAULTS = 20
 _NO_LABEL = "has no label"
+_LONGEST_LABEL = 1_000  # letters; a longer one would fill every table and message
 
 
 def read_documents(data: DataConfig) -> list[Document]:
@@ -248,6 +249,8 @@ def _label_fault(label: object, data: DataConfig) -> str:
     """Return what is wrong with a label, or ""; pandas writes NaN for a missing one."""
     if label is None or not str(label).strip() or (isinstance(label, float) and math.isnan(label)):
         return _NO_LABEL
+    if isinstance(label, str) and TASKS[data.task].labels == "class" and len(label) > _LONGEST_LABEL:
+        return f"holds a text of {len(label):,} letters, which names no class; is it another column's?"
     if isinstance(label, str):
         return "" if is_unicode(label) else "holds half of a surrogate pair, not text"
     whole = isinstance(label, int) or (isinstance(label, float) and label.is_integer())  # True is an int
