@@ -27,7 +27,7 @@ def lazy_names(
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(__dir__())}")
 
     def __dir__() -> list[str]:
-        here = {name for name in vars(import_module(package)) if not name.startswith("_")}
-        return sorted({*modules, *folders, *here} - {"TYPE_CHECKING", "lazy_names"})
+        names = {name for name in vars(import_module(package)) if not name.startswith("_")}
+        return sorted({*modules, *folders, *names} - {"TYPE_CHECKING", "lazy_names"})
 
     return __getattr__, __dir__

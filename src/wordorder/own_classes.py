@@ -21,7 +21,7 @@ from wordorder.memory import MEMORIES, Memory, register_memory
 from wordorder.registry import Registered, Registry
 
 REGISTRIES: dict[str, Registry[Any]] = {"own_encodings": CATALOG, "own_memories": MEMORIES}
-"""Where classes are registered, by the key under which saved models and results tell of them."""
+"""Registries by the key under which saved models and results tell of their classes."""
 
 
 class OwnClass(NamedTuple):
@@ -83,8 +83,8 @@ def register(name: str, kind: type[Any]) -> None:
 def load_class(path: Path, class_name: str, bases: tuple[type, ...] = (Encoding, Memory)) -> type[Any]:
     """Run a file and return a class of it; raise BadInput where it cannot be run or has no such class."""
     # files of one name in two folders are two modules; one that was edited takes its own place
-    place = hashlib.sha256(str(path).encode()).hexdigest()[:8]
-    module = ModuleType(f"wordorder_own_{path.stem}_{place}")
+    folder_digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    module = ModuleType(f"wordorder_own_{path.stem}_{folder_digest}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and inspect look a class's module up
     sys.path.insert(0, str(path.parent))  # it may import its neighbours, as if it were run by itself
@@ -154,9 +154,9 @@ def _tried_encoding(path: Path, encoding: type[Encoding]) -> list[str]:
             warnings.simplefilter("ignore")  # the checks say the same
             findings = check_encoding(encoding, use=use)
         starts += [f"{title}: {finding.message}" for finding in findings if finding.check == "start values"]
-        place = {"encoder": "an encoder", "decoder": "a decoder"}.get(use, use)
+        network = {"encoder": "an encoder", "decoder": "a decoder"}.get(use, use)
         faults += [
-            f"{path.name}: {title} in {place}, {finding.check}: {finding.message}"
+            f"{path.name}: {title} in {network}, {finding.check}: {finding.message}"
             for finding in findings
             if finding.kind == "fault"
         ]

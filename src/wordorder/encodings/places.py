@@ -74,8 +74,8 @@ class Encoding(nn.Module):
     paper: ClassVar[str] = ""
     """Citation and address."""
     refused_in: ClassVar[Mapping[str, str]] = {}
-    """Where it is not defined, each with the reason: encoder, decoder, cross-attention, memory, and right (a memory
-    whose slots attend to keys to their right)."""
+    """Reasons why it is not defined, by "encoder", "decoder", "cross-attention", "memory", and "right" (a memory whose
+    slots attend to keys to their right)."""
     bounded: ClassVar[bool] = False
     """True if a learned table limits the length to ``max_positions``."""
     position_dependent: ClassVar[bool] = False

@@ -113,13 +113,13 @@ class MemoryState:
             return tensor[:, index].clone()  # a view would hold on to what is left out
 
         slots = {name: of_slots(tensor) for name, tensor in self.slots.items()}
-        kept = next(iter(slots.values())).shape[1]
+        slots_left = next(iter(slots.values())).shape[1]
         return replace(
             self,
             slots=slots,
             valid_BM=None if self.valid_BM is None else of_slots(self.valid_BM),
-            entered=min(self.entered, kept),
-            entered_B=None if self.entered_B is None else self.entered_B.clamp(max=kept),
+            entered=min(self.entered, slots_left),
+            entered_B=None if self.entered_B is None else self.entered_B.clamp(max=slots_left),
         )
 
     def last(self, length: int) -> Self:

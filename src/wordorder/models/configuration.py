@@ -161,11 +161,11 @@ class WordOrderConfig(PreTrainedConfig):
         # transformers' tools read both (PEFT's prefix tuning the heads of a cache)
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         self.intermediate_size = self.intermediate_size or 4 * self.hidden_size
-        own = own_classes(self.known_names(), (self.memory,))
-        for key, classes in own.items():
+        own_by_key = own_classes(self.known_names(), (self.memory,))
+        for key, classes in own_by_key.items():
             setattr(self, key, classes)
         for key, registry in REGISTRIES.items():
-            warn_of_changes(registry.title, trained_with[key], own.get(key, {}))
+            warn_of_changes(registry.title, trained_with[key], own_by_key.get(key, {}))
         if self.wordorder_version is None:
             from wordorder import __version__
 

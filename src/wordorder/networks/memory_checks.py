@@ -49,9 +49,9 @@ def _read(
         segment = network.open_segment(state, keep=True)
         pieces: list[Tensor] = []
         for piece in torch.split(ids, list(sizes), 1):
-            read = network.read_segment(segment, piece)
-            pieces.append(read.hidden)
-            segment = read.segment
+            step = network.read_segment(segment, piece)
+            pieces.append(step.hidden)
+            segment = step.segment
         state = segment.close()
         hidden.append(torch.cat(pieces, 1))
         states.append(state)

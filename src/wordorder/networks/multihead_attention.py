@@ -130,7 +130,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if attention.bias_k is not None or attention.add_zero_attn:
             raise BadInput(_NO_POSITION)
         weight = attention.out_proj.weight
-        made = cls(
+        attention_with_encoding = cls(
             attention.embed_dim,
             attention.num_heads,
             attention.dropout,
@@ -144,9 +144,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             **options,
         )
         for name, parameter in attention.named_parameters(recurse=False):
-            setattr(made, name, parameter)
-        made.out_proj = attention.out_proj
-        return made.train(attention.training)
+            setattr(attention_with_encoding, name, parameter)
+        attention_with_encoding.out_proj = attention.out_proj
+        return attention_with_encoding.train(attention.training)
 
     @classmethod
     def swap_in(cls, module: nn.Module, encoding: str, **options: Any) -> int:

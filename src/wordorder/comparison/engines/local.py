@@ -228,9 +228,9 @@ class Worker(ProcessPoolExecutor):
         from accelerate.utils import patch_environment  # pyright: ignore[reportUnknownVariableType]
 
         self.place = dict(place or {})
-        own = all_registered()
+        registered = all_registered()
         # spawn, not fork: a forked torch with threads may hang
-        super().__init__(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(own,))
+        super().__init__(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(registered,))
         # a process whose parent breaks off its start finds no task to read, and says so at length
         with held_back(), patch_environment(**ONE_THREAD, **self.place):
             self.pid = self.submit(os.getpid)  # the first task starts the process
@@ -247,7 +247,7 @@ def _work(job: Job, run: Run) -> Outcome:
         return job(run)
 
 
-def start_worker(own: Sequence[Registered] = ()) -> None:
+def start_worker(registered: Sequence[Registered] = ()) -> None:
     """Prepare a new worker process: signals that end it, an end when its parent ends, and the user's own encodings."""
     prepare_streams()
     if hasattr(os, "setsid"):
@@ -258,7 +258,7 @@ def start_worker(own: Sequence[Registered] = ()) -> None:
             # pool catches it while it sends a result back.
             signal.signal(number, lambda number, frame: os._exit(128 + number))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    register_again(own)
+    register_again(registered)
 
 
 def _end_with_parent() -> None:

@@ -109,7 +109,7 @@ class RayEngine:
         if gpus is None:
             gpus = 1 if on_gpus and ray.cluster_resources().get("GPU") else 0
         _check_room({"CPU": cluster.cpus_per_run, "GPU": gpus})
-        own = all_registered()
+        registered = all_registered()
         options: dict[str, Any] = {"num_cpus": cluster.cpus_per_run, "num_gpus": gpus, "max_retries": RETRIES}
         environment = ONE_THREAD | {name: value for name, value in os.environ.items() if name.startswith("WORDORDER_")}
         self.task = ray.remote(_train).options(**options, runtime_env={"env_vars": environment})
@@ -117,7 +117,7 @@ class RayEngine:
         if token is not None:
             token.parent.mkdir(parents=True, exist_ok=True)
             token.touch()
-        self.shared: Any = ray.put((self.job, own, os.getcwd(), token))
+        self.shared: Any = ray.put((self.job, registered, os.getcwd(), token))
         # here, where it ends with the comparison and no lost machine takes it away
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         begun: Any = ray.remote(_Begun)
@@ -190,7 +190,7 @@ class _Begun:
 
 
 def _train(shared: tuple[Job, Sequence[Registered], str, Path | None], run: Run, begun: Any) -> Outcome:
-    job, own, where, token = shared
+    job, registered, where, token = shared
     prepare_streams()
     if token is not None and not token.exists():
         folder = f"--output-dir: {token.parent} is another folder on {socket.gethostname()}"
@@ -198,7 +198,7 @@ def _train(shared: tuple[Job, Sequence[Registered], str, Path | None], run: Run,
     with suppress(OSError):
         os.chdir(where)  # a recipe's paths may be relative to it
     begun.add.remote(run.folder)
-    register_again(own)
+    register_again(registered)
     # before a signal can raise in it: a library that was imported by half fails in every later run of this process
     import wordorder.training.runs.fit  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
