@@ -443,6 +443,15 @@ def test_other_data_under_the_same_name_is_not_mixed_in(recipe_file, tmp_path, m
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.parametrize("name", ["data.json", "recipe.toml"])
+def test_a_run_that_nothing_can_be_compared_with_does_not_go_on(recipe_file, tmp_path, monkeypatch, name):
+    folder = tmp_path / "run"
+    interrupt(recipe_file, folder, monkeypatch, at=6)
+    (folder / name).unlink()
+    with pytest.raises(BadInput, match=rf"{name}: cannot be read, so the run cannot be resumed: .*another folder"):
+        go(recipe_file, output_dir=folder, resume=True)
+
+
 @pytest.mark.slow
 def test_what_changes_no_result_may_change(recipe_file, tmp_path, monkeypatch, whole):
     folder = tmp_path / "run"

@@ -92,9 +92,9 @@ def test_a_run_that_was_killed_while_it_began_is_started_again(recipe_file, tmp_
             run(read_recipe(recipe_file), output_dir=folder, progress=False)
     (folder / ".data.json.123").write_text("{")  # half-written
     assert run(read_recipe(recipe_file), output_dir=folder, resume=resume, progress=False).metrics["steps"] == 12
-    for name in ("metrics.json", "environment.json", "recipe.toml", "data.json", CURVE):
-        (folder / name).unlink()
-        if moment == "write_json":  # once is enough
+    if moment == "write_json":  # once is enough
+        for name in ("metrics.json", "environment.json", CURVE):
+            (folder / name).unlink()
             assert run(read_recipe(recipe_file), output_dir=folder, resume=True, progress=False).metrics["steps"] == 12
 
 

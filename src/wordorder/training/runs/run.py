@@ -205,7 +205,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
-    """Refuse to mix two runs in one folder."""
+    """Refuse to mix two runs in one folder, or to go on where the recipe of the checkpoints is not known."""
     if not resume:
         if (folder / files.METRICS).exists() or checkpoints(folder):
             raise BadInput(
@@ -214,12 +214,12 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
             )
         return
     path = folder / files.RECIPE
-    if not path.exists():
+    if not path.exists() and not checkpoints(folder):
         return
     try:
         before = read_toml(path)
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
+        raise BadInput(_not_comparable(path, error)) from None
     now = tomllib.loads(recipe.to_toml())
     faults = differences(_with_rows_shared_out(before, now, folder), now)
     if faults:
@@ -251,18 +251,26 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
 
 def _check_data(prepared: "PreparedData", folder: Path) -> None:
     """Refuse to resume with other data under the same name: the recipe alone does not show it."""
-    path = folder / files.DATA
-    if not path.exists() or not checkpoints(folder):
+    if not checkpoints(folder):
         return
+    path = folder / files.DATA
     try:
         before = read_model(path, Data).fingerprint
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
+        raise BadInput(_not_comparable(path, error)) from None
     if before != prepared.statistics["fingerprint"]:
         raise BadInput(
             f"--resume: the data has changed since {folder} was made (another fingerprint than in {files.DATA}); "
             "bring the former data back, or start anew in another folder"
         )
+
+
+def _not_comparable(path: Path, error: Exception) -> str:
+    """Return why a run is not resumed whose recipe or data cannot be compared with those of now, and the remedy."""
+    return (
+        f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}; bring the file back, or start anew in"
+        " another folder"
+    )
 
 
 def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
