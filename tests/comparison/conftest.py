@@ -56,6 +56,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[st
 
 
 SCRIPT = """
+import signal
 import sys
 from pathlib import Path
 sys.path.insert(0, {folder!r})
@@ -64,6 +65,8 @@ from wordorder.comparison import compare
 from wordorder.errors import Stopped
 from wordorder.training import read_recipe
 if __name__ == "__main__":
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and stays so
     try:
         compare(read_recipe({recipe!r}, {overrides!r}), progress=False, pipeline=STAND_IN, {options})
     except Stopped:

@@ -432,14 +432,18 @@ def test_a_comparison_that_is_killed_while_it_tunes_ends_with_the_results_of_an_
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no process groups")
-def test_ctrl_c_stops_the_workers_once_and_after_they_saved(make_recipe, log, start_comparison, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "the terminal closes"])
+def test_a_terminal_stops_the_workers_once_and_after_they_saved(
+    make_recipe, log, start_comparison, monkeypatch, capfd, number
+):
     monkeypatch.setenv("STAND_IN_SECONDS", "60")
     process = start_comparison(make_recipe(workers=2), until=2)
     pids = children_of(process)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    os.killpg(process.pid, number)
     assert process.wait(timeout=60) == 3
     assert len([line for line in log() if line.startswith("saved")]) == 2
     assert_gone(pids)
+    assert capfd.readouterr().err == ""  # multiprocessing warns of semaphores that a dead process left behind
 
 
 def test_sigterm_in_this_process_stops_between_and_within_runs(make_recipe, log, monkeypatch):

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from wordorder.comparison.runs import Run, Statistics, identity
@@ -229,6 +229,7 @@ class Worker(ProcessPoolExecutor):
 
         self.place = dict(place or {})
         registered = all_registered()
+        _start_tracker()
         # spawn, not fork: a forked torch with threads may hang
         super().__init__(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(registered,))
         # a process whose parent breaks off its start finds no task to read, and says so at length
@@ -239,6 +240,20 @@ class Worker(ProcessPoolExecutor):
         """Send the process a signal."""
         with suppress(BrokenProcessPool, ProcessLookupError, TimeoutError):
             os.kill(self.pid.result(timeout=60), which)
+
+
+def _start_tracker() -> None:
+    """Start multiprocessing's tracker of semaphores so that it outlives a terminal that closes, as it does Ctrl-C.
+
+    It goes on as long as its parent, ignores INT and TERM, and inherits which signals are blocked.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(job: Job, run: Run) -> Outcome:
