@@ -375,6 +375,39 @@ def test_checkpointed_blocks_have_the_same_gradients(encoding, causal):
     assert any(gradient is not None for gradient in expected.values())
 
 
+def test_blocks_that_the_other_checkpointing_computes_again_are_told_the_remedy():
+    network = OwnNetwork("t5", vocabulary=V, causal=True, **SIZES)
+    for block in network.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=True)
+    with pytest.warns(UserWarning, match="pass it use_reentrant=False"):
+        output = network(torch.randint(1, V, (2, 9)))
+    with pytest.raises(RuntimeError, match="second time"):
+        output.sum().backward()
+
+
+@pytest.mark.parametrize("encoding", ["rope", "t5", "tupe-r", "shaw", "transformer-xl", "learned"])
+def test_heads_may_be_wider_than_their_share_of_the_network(encoding):
+    """Heads of 8 channels over a width of 12, as in a network of width 16: queries and keys alone decide."""
+    sizes = {**SIZES, "width": 12}
+    wide, narrow = Positional(encoding, **SIZES), Positional(encoding, **sizes, head_dim=8)
+    q, k, v = torch.randn(3, 2, 2, 7, 8)
+    if encoding == "learned":
+        assert_close(
+            narrow.prepare(narrow.embed(torch.zeros(2, 7, 12))).attend(1, q, k, v), wordorder.attention(q, k, v)
+        )
+        return
+    narrow.encoding.load_state_dict(wide.encoding.state_dict())
+    expected = wide.prepare(torch.zeros(2, 7, 16)).attend(1, q, k, v)
+    assert_close(narrow.prepare(torch.zeros(2, 7, 12)).attend(1, q, k, v), expected)
+
+
+def test_a_width_that_heads_do_not_divide_needs_their_channels():
+    with pytest.raises(ValueError, match="or pass head_dim"):
+        Positional("rope", **{**SIZES, "width": 15})
+    with pytest.raises(ValueError, match="head_dim must be positive"):
+        Positional("rope", **SIZES, head_dim=0)
+
+
 class HeadScale(nn.Module):
     """A temperature for each head, a float32 parameter: its products are float32 under autocast."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
@@ -42,6 +43,9 @@ class Prepared:
 
         Raises:
             BadInput: the layer is out of range; or q, k or v is of another size, dtype or device than was prepared.
+
+        Warns:
+            UserWarning: the bias learns, and this runs without gradients, as re-entrant checkpointing does.
         """
         if type(layer) is not int:
             raise BadInput(
@@ -92,7 +96,14 @@ class Prepared:
                     " cache that is of no use"
                 )
             k, v = self.cache.extend(layer, Keys(k, v))
-        return attend(q, k, v, self.plans.layer(layer), dropout=call.dropout)[0]
+        plan = self.plans.layer(layer)
+        if plan.call.training and plan.call.bias == "learned" and not torch.is_grad_enabled() and not is_compiling():
+            warnings.warn(
+                "attend runs without gradients, but prepare ran with them: if torch.utils.checkpoint computes this layer"
+                " again, pass it use_reentrant=False, or torch refuses the backward pass of the second layer",
+                stacklevel=2,
+            )
+        return attend(q, k, v, plan, dropout=call.dropout)[0]
 
 
 class Positional(nn.Module):
@@ -114,7 +125,7 @@ class Positional(nn.Module):
     Args:
         encoding: a name of the catalogue ("rope", see `wordorder list`), several joined by "+" ("rope+tupe-a"), or
             a pattern over the layers ("rope*3,none", "rope@512*3,none"; see `wordorder.encodings.pattern_of`).
-        width: channels of the network, C; a multiple of heads.
+        width: channels of the network, C; a multiple of heads, unless head_dim is given.
         heads: query heads, H.
         layers: layers that attend.
         max_positions: longest text in tokens; limits encodings with a learned table only.
@@ -125,6 +136,7 @@ class Positional(nn.Module):
         vocabulary: number of token ids; needed by encodings that replace the embedding table (complex-order).
         padding_idx: token id whose embedding those keep at 0.
         dropout: probability that an attention weight is dropped in training.
+        head_dim: channels per head of queries and keys, D; None = width / heads.
 
     Raises:
         BadInput: an unknown encoding or option, or an encoding that is not defined for this use.
@@ -144,21 +156,29 @@ class Positional(nn.Module):
         vocabulary: int | None = None,
         padding_idx: int | None = None,
         dropout: float = 0.0,
+        head_dim: int | None = None,
     ) -> None:
         super().__init__()
         check_positive(width=width, heads=heads, layers=layers)
-        if width % heads:
-            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
+        if head_dim is None:
+            if width % heads:
+                raise ValueError(
+                    f"width must be a multiple of heads, got width={width}, heads={heads}; or pass head_dim, the"
+                    " channels of a head"
+                )
+            head_dim = width // heads
+        check_positive(head_dim=head_dim)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
         self.name, self.width, self.heads, self.layers = encoding, width, heads, layers
-        self.causal, self.dropout = causal, dropout
+        self.head_dim, self.causal, self.dropout = head_dim, causal, dropout
         self.encoding = build_encoding(
             encoding,
             width=width,
             heads=heads,
             layers=layers,
             max_positions=max_positions,
+            head_dim=head_dim,
             use="decoder" if causal else "encoder",
             options=options,
             vocabulary=vocabulary,
@@ -263,7 +283,7 @@ class Positional(nn.Module):
             heads=self.heads,
             queries=x.shape[1],
             keys=keys.length,
-            head_dim=self.width // self.heads,
+            head_dim=self.head_dim,
             dtype=working_dtype(x),
             device=x.device,
             layers=self.layers,
