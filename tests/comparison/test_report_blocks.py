@@ -474,3 +474,9 @@ def oklab(rgb):
     cones = np.array([[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]])
     lab = np.array([[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]])
     return lab @ np.cbrt(cones @ np.clip(rgb, 0, 1))
+
+
+def test_the_report_of_decoders_says_nothing_of_cls():
+    results = full_results()
+    results["task"] = "causal-lm"
+    assert "[CLS]" not in report_page(read(results))

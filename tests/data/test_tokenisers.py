@@ -151,8 +151,11 @@ def test_existing_faults(tmp_path):
     Tokenizer.from_str(text.replace("[MASK]", "[OTHER]")).save(str(tmp_path / "plain.json"))
     (tmp_path / "text.txt").write_text("\n\n".join(f"Some words, {n}. " * 50 for n in range(9)))
     data = DataConfig(source=str(tmp_path / "text.txt"), task="masked-lm", length=16)
+    existing = TokenizerConfig(kind="existing", path=str(tmp_path / "plain.json"))
     with pytest.raises(BadInput, match="has no mask_token, which task masked-lm needs"):
-        prepare(data, TokenizerConfig(kind="existing", path=str(tmp_path / "plain.json")), seed=0, cache_dir=tmp_path)
+        prepare(data, existing, seed=0, cache_dir=tmp_path)
+    causal = DataConfig(source=data.source, task="causal-lm", length=16)  # which masks nothing
+    assert prepare(causal, existing, seed=0, cache_dir=tmp_path).statistics["fingerprint"]
 
 
 @pytest.mark.parametrize("kind", TRAINED)
