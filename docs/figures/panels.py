@@ -237,7 +237,11 @@ def forgotten(axes: Any, _: Any) -> None:
         fox.gates[0].bias.zero_()
         x = torch.randn(1, 24, 1, generator=torch.Generator().manual_seed(0)) - 3
         x[0, [8, 16]] = -8
-        bias = fox.bias(fox(x, 0), torch.arange(24)).dense()[0, 0]
+        positions = Contiguous(24)
+        term = fox(positions, positions)
+        term = term.with_features(term.features(x), (positions, positions))
+        q = torch.zeros(1, 1, 24, 4)
+        bias = term.scores(q, q, 1.0, None)[0, 0]
     shown(axes, bias.masked_fill(torch.ones(24, 24).triu(1).bool(), torch.nan), bar="added to the score")
     axes.set_title("random gates, tokens 8 and 16 forget")
 

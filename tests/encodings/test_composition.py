@@ -6,6 +6,7 @@ from wordorder import attention
 from wordorder.encodings import (
     CATALOG,
     Encoding,
+    OnScoresByInput,
     build_encoding,
     canonical_name,
     names_of,
@@ -31,7 +32,7 @@ def test_every_entry_says_what_it_is(name):
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_parts_of_the_cost_add_up(name):
-    encoding = build_encoding(name, **SIZES, use="decoder", layer_inputs=True)
+    encoding = build_encoding(name, **SIZES, use="decoder")
     held = sum(parameter.numel() for parameter in encoding.parameters())
     if encoding.replacement is not None:  # held by the network; the words' own table is no cost of word order
         held += sum(p.numel() for p in encoding.replacement.parameters()) - encoding.replacement.weight.numel()
@@ -146,7 +147,7 @@ def test_tables_on_embeddings_are_read_in_the_window_and_sines_in_the_text():
         both.embed(x, text)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in CATALOG.items() if not kind.reads_layer_input])
+@pytest.mark.parametrize("name", [name for name, kind in CATALOG.items() if not issubclass(kind, OnScoresByInput)])
 def test_the_order_is_where_positions_are_or_else_the_parameters(name):
     """On torch's meta device, which stands in for a GPU: nothing of another device can meet what is there."""
     use = "decoder" if "encoder" in CATALOG[name].refused_in else "encoder"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.attention import attention
+from wordorder.attention import Call, attend, plan_attention
 from wordorder.encodings import CATALOG, Composition, OnEmbeddings, ReplacesEmbedding, build_encoding
 from wordorder.ops import Contiguous, Mask
 
@@ -69,12 +69,14 @@ def assert_sum_of_parts(pair, use):
         if one.bias is not None:
             added = added + one.bias.dense()
         for term in one.content:  # of queries and keys as they are, at the scale of the pair
-            added = added + term.scores(q, k, order.scale, mask)
+            bound = term.with_features(one.features(x), one.positions)
+            added = added + bound.scores(q, k, order.scale, mask)
     assert order.scale == min(one.scale for one in orders)
     scores = order.scale * turned_q @ turned_k.transpose(-1, -2) + added
     hidden = torch.ones(T, T, dtype=torch.bool).triu(1) & (use == "decoder")
     expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    assert_close(attention(q, k, v, order, mask), expected, rtol=1e-10, atol=1e-10)
+    plan = plan_attention(order, mask, Call.of(q, k, v))
+    assert_close(attend(q, k, v, plan, order.features(x))[0], expected, rtol=1e-10, atol=1e-10)
 
 
 def test_the_pairs_are_many_and_most_can_be_built():

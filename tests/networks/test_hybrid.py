@@ -271,9 +271,9 @@ def test_complex_layers_take_turns_too():
     calls = []
     original = attend
 
-    def noted(q, k, v, plan, **rest):
+    def noted(q, k, v, plan, *rest, **options):
         calls.append(plan.terms.moves)
-        return original(q, k, v, plan, **rest)
+        return original(q, k, v, plan, *rest, **options)
 
     with patch("wordorder.networks.multi_head.attend", noted):
         assert network(ids).hidden.shape == (2, 7, 12)

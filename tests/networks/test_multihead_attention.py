@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from wordorder import MultiheadAttention, attention
+from wordorder import MultiheadAttention
+from wordorder.attention import Call, attend, plan_attention
 from wordorder.encodings import CATALOG, OnEmbeddings, ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.networks import initialise
@@ -16,11 +17,7 @@ from wordorder.ops import Contiguous, Mask, Packed
 
 B, T, S, E, H = 2, 5, 7, 12, 2
 EXACT = {"rtol": 0, "atol": 1e-10}
-INSIDE = [
-    name
-    for name, kind in CATALOG.items()
-    if not issubclass(kind, OnEmbeddings | ReplacesEmbedding) and not kind.reads_layer_input
-]
+INSIDE = [name for name, kind in CATALOG.items() if not issubclass(kind, OnEmbeddings | ReplacesEmbedding)]
 
 
 def pair(encoding="none", *, dtype=torch.float64, causal=False, **options):
@@ -176,7 +173,8 @@ def test_with_an_encoding_it_is_the_slow_attention(name, causal):
     )
     terms = ours.encoding.prepare(positions, dtype=torch.float64).layer(0)
     mask = Mask(positions, positions, high=0 if causal else None, tokens_BS=~padding)
-    mixed = attention(q, k, v, terms, mask, backend="reference")
+    plan = plan_attention(terms, mask, Call.of(q, k, v), backend="reference")
+    mixed = attend(q, k, v, plan, terms.features(x))[0]
     expected = ours.out_proj(mixed.transpose(1, 2).flatten(2))
     output, weights = ours(x, x, x, padding)
     assert_close(output, expected, **EXACT)
@@ -295,3 +293,10 @@ def test_misuse_is_one_clear_error(wrong, words):
 def call(**settings):
     x = torch.randn(B, T, E)
     return MultiheadAttention(E, H, batch_first=True)(x, x, x, **settings)
+
+
+def test_what_reads_the_tokens_between_query_and_key_wants_one_text():
+    ours, _ = pair("fox", batch_first=True)
+    x = torch.randn(B, T, E).double()
+    with pytest.raises(BadInput, match="pass one tensor as both"):
+        ours(x, x.clone(), x)

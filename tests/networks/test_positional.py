@@ -408,6 +408,24 @@ def test_a_width_that_heads_do_not_divide_needs_their_channels():
         Positional("rope", **SIZES, head_dim=0)
 
 
+def test_what_reads_the_input_of_layers_is_handed_it():
+    positional, (q, k, v), x = (
+        Positional("rope,fox", **SIZES, causal=True),
+        torch.randn(3, 2, 2, 7, 8),
+        torch.randn(2, 7, 16),
+    )
+    prepared = positional.prepare(x)
+    prepared.attend(0, q, k, v)
+    with pytest.raises(BadInput, match=r"pass attend\(layer, q, k, v, x=x\)"):
+        prepared.attend(1, q, k, v)
+    with pytest.raises(BadInput, match=r"2 rows of 7 tokens, got \(2, 6, 16\)"):
+        prepared.attend(1, q, k, v, x=x[:, :6])
+    where = torch.arange(7)
+    some = positional.prepare(x[:, 4:], positions=where[4:], key_positions=where)
+    with pytest.raises(BadInput, match="pass a cache in place of key_positions"):
+        some.attend(1, q[:, :, 4:], k, v, x=x[:, 4:])
+
+
 class HeadScale(nn.Module):
     """A temperature for each head, a float32 parameter: its products are float32 under autocast."""
 

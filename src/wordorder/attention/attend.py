@@ -14,9 +14,12 @@ from wordorder.encodings import (
     LayerTerms,
     OnEmbeddings,
     OnScoresByContent,
+    OnScoresByInput,
     ReplacesEmbedding,
     Terms,
+    TokenFeatures,
 )
+from wordorder.encodings.places import NO_FEATURES
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Mask, valid_tokens
 from wordorder.ops.execution import as_autocast_casts
@@ -110,22 +113,30 @@ def attention(
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, dropout: float = 0.0, return_lse: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: Plan,
+    features: TokenFeatures = NO_FEATURES,
+    *,
+    dropout: float = 0.0,
+    return_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output (B, H, T, E), and the log-sum-exp (B, H, T) if asked for, by a plan made for these sizes.
 
-    Nothing is checked: `attention` does that, and `plan_attention`.
+    ``features`` are those of `Terms.features`, of these queries and of all keys. Nothing is checked: `attention` does
+    that, and `plan_attention`.
     """
     terms, groups = plan.terms, q.shape[1] // k.shape[1]
     if groups > 1 and (len(terms.content) > 0 or not plan.backend.grouped):
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    q, k, added = _moved(q, k, plan)
+    q, k, added = _moved(q, k, plan, features)
     return plan.backend.attend(q, k, v, plan.prepared, added, scale=terms.scale, dropout=dropout, return_lse=return_lse)
 
 
-def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, plan: Plan, features: TokenFeatures = NO_FEATURES) -> Tensor:
     """Return the weights that `attention` gives to values, (B, H, T, S) in the dtype of q; slow, for inspection."""
-    q, k, added = _moved(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1), plan)
+    q, k, added = _moved(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1), plan, features)
     if isinstance(plan.backend, Reference):
         reference, prepared = plan.backend, plan.prepared
     else:
@@ -134,7 +145,7 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     return weights(reference.scores(q, k, prepared, added, plan.terms.scale)).type_as(q)
 
 
-def _moved(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Bias | None]:
+def _moved(q: Tensor, k: Tensor, plan: Plan, features: TokenFeatures) -> tuple[Tensor, Tensor, Bias | None]:
     """Return queries and keys after all moves, and the bias of content terms, which read them before any rotation.
 
     A vector of a distance that met a rotated query would depend on the query's place, not on the distance alone; and to
@@ -142,6 +153,8 @@ def _moved(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Bias | Non
     """
     terms, shift, total = plan.terms, None, None
     for term in terms.content:
+        if features.of_queries or features.of_keys:
+            term = term.with_features(features, terms.positions)
         vector, bias = term.as_bias(q, k, terms.scale, plan.mask, rotated=terms.moves or not plan.backend.linear)
         if vector is not None:
             shift = vector if shift is None else shift + vector
@@ -171,6 +184,8 @@ _POSITIONAL = "use wordorder.Positional, which does all of it"
 def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
     """Return the terms of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1."""
     if isinstance(terms, Terms):
+        if terms.reads_layer_input:
+            raise BadInput(f"this encoding reads the input of each layer, which attention does not have: {_POSITIONAL}")
         return terms
     if isinstance(terms, LayerTerms):
         first, *others = terms.kinds
@@ -197,7 +212,7 @@ def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
     parts = [*terms.parts.values(), terms.replacement]
     if any(isinstance(part, OnEmbeddings | ReplacesEmbedding) for part in parts):
         raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
-    if any(isinstance(part, OnScoresByContent) for part in parts):
+    if any(isinstance(part, OnScoresByContent | OnScoresByInput) for part in parts):
         raise BadInput(
             "this encoding may have weights for each layer, and attention does not know which layer calls it:"
             f" {_POSITIONAL}, or pass Composition(...).prepare(...).layer(index)"

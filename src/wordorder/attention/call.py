@@ -31,7 +31,7 @@ class Call:
     dtype: torch.dtype
     device: torch.device
     layers: int = 1
-    """How many layers share the plan: a bias that several read is written out once for all of them."""
+    """Number of layers that share the plan: a bias that several read is written out once for all of them."""
     dropout: float = 0.0
     return_lse: bool = False
     return_weights: bool = False
@@ -43,7 +43,9 @@ class Call:
     structured: bool = True
     """The bias has no dense part, so that it need not be written out."""
     content: bool = False
-    """There are terms by content."""
+    """There are terms by content, or by the layer's input."""
+    dense_content: bool = False
+    """The bias of one of these is not of low rank."""
     masked: bool = False
     """The mask differs between examples, so that bias and mask together need a matrix for each."""
     training: bool = False
@@ -78,15 +80,23 @@ class Call:
         for part in () if bias is None else bias.parts():
             structured &= not isinstance(part, DenseBias)
             rank += part.key_factor_BHSR.shape[-1] if isinstance(part, LowRankBias) else 0
+        training = torch.is_grad_enabled()
+        learns, dense_content = bias is not None and bias.requires_grad, False
+        for term in terms.content:
+            rank += term.low_rank
+            learns |= term.low_rank > 0 and training
+            dense_content |= not term.low_rank
+        has_matrix = bias is not None or rank > 0
         gpu, memory = _gpu(self.device)
         return replace(
             self,
-            bias="none" if bias is None else "learned" if bias.requires_grad else "fixed",
+            bias="learned" if learns else "fixed" if has_matrix else "none",
             rank=rank,
             structured=structured,
             content=bool(terms.content),
+            dense_content=dense_content,
             masked=masked,
-            training=torch.is_grad_enabled(),
+            training=training,
             traced=torch.compiler.is_compiling(),
             transformed=transformed(),
             gpu=gpu,

@@ -8,25 +8,37 @@ from torch import Tensor
 
 from wordorder.attention.attend import attention_weights
 from wordorder.attention.plan import Plan
+from wordorder.encodings import TokenFeatures
+
+_NO_FEATURES: dict[str, Tensor] = {}
 
 
 class Keys(NamedTuple):
-    """The keys and values of attention, before any move, each (B, G, S, D)."""
+    """The keys and values of attention, before any move, and their features."""
 
     k: Tensor
+    """(B, G, S, D)."""
     v: Tensor
+    """(B, G, S, D)."""
+    features: dict[str, Tensor] = _NO_FEATURES
+    """By name, (B, H, S, F): `TokenFeatures.of_keys`."""
 
     def then(self, later: "Keys") -> "Keys":
         """Return these keys and later ones behind them."""
-        return Keys(torch.cat((self.k, later.k), dim=2), torch.cat((self.v, later.v), dim=2))
+        features = self.features
+        if features:
+            features = {name: torch.cat((each, later.features[name]), dim=2) for name, each in features.items()}
+        return Keys(torch.cat((self.k, later.k), dim=2), torch.cat((self.v, later.v), dim=2), features)
 
     def columns(self, window: slice) -> "Keys":
         """Return the keys of these columns."""
-        return Keys(self.k[:, :, window], self.v[:, :, window])
+        features = self.features and {name: each[:, :, window] for name, each in self.features.items()}
+        return Keys(self.k[:, :, window], self.v[:, :, window], features)
 
     def rows(self, index: Tensor) -> "Keys":
         """Return the keys of these rows of the batch, long (B,)."""
-        return Keys(self.k.index_select(0, index), self.v.index_select(0, index))
+        features = {name: each.index_select(0, index) for name, each in self.features.items()}
+        return Keys(self.k.index_select(0, index), self.v.index_select(0, index), features)
 
 
 Extend = Callable[[Keys], Keys]
@@ -82,16 +94,23 @@ class LayerStep:
         self.plan, self.extend, self.source = plan, extend, source
         self.queries, self.keep, self.weights = queries, keep, weights
 
-    def attend(self, attention: Any, q: Tensor, keys: Keys) -> tuple[Tensor, dict[str, Tensor]]:
+    def attend(
+        self, attention: Any, q: Tensor, keys: Keys, features: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the heads' output (B, H, queries, D), and what a memory wants to know of it.
 
         Args:
-            attention: the layer's self-attention, whose ``attend(q, keys, plan, return_lse=False)`` knows its dropout.
+            attention: the layer's self-attention, whose ``attend(q, keys, plan, features)`` knows its dropout.
             q: queries (B, H, queries, D).
             keys: all keys.
+            features: of the queries, by name, (B, H, queries, F).
         """
-        return attention.attend(q, keys, self.plan)[0], {}
+        return attention.attend(q, keys, self.plan, features)[0], {}
 
-    def weigh(self, q: Tensor, keys: Keys) -> Tensor | None:
+    def weigh(self, q: Tensor, keys: Keys, features: dict[str, Tensor]) -> Tensor | None:
         """Return the weights of the plan's queries, which are the last ones; None where nobody asked."""
-        return attention_weights(q[:, :, -self.plan.call.queries :], keys.k, self.plan) if self.weights else None
+        if not self.weights:
+            return None
+        queries = self.plan.call.queries
+        of_queries = {name: feature[:, :, -queries:] for name, feature in features.items()}
+        return attention_weights(q[:, :, -queries:], keys.k, self.plan, TokenFeatures(of_queries, keys.features))

@@ -118,7 +118,6 @@ def entries() -> dict[str, Any]:
                 max_positions=512,
                 vocabulary=30522,
                 use=use,
-                layer_inputs=True,
             )
         options = options_of(encoding)
         encodings.append(

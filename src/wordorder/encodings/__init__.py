@@ -27,9 +27,11 @@ from wordorder.encodings.places import OnEmbeddings as OnEmbeddings
 from wordorder.encodings.places import OnQueriesAndKeys as OnQueriesAndKeys
 from wordorder.encodings.places import OnScores as OnScores
 from wordorder.encodings.places import OnScoresByContent as OnScoresByContent
+from wordorder.encodings.places import OnScoresByInput as OnScoresByInput
 from wordorder.encodings.places import ReplacesEmbedding as ReplacesEmbedding
 from wordorder.encodings.places import Rotation as Rotation
 from wordorder.encodings.places import Shift as Shift
+from wordorder.encodings.places import TokenFeatures as TokenFeatures
 from wordorder.encodings.terms import LayerTerms as LayerTerms
 from wordorder.encodings.terms import Terms as Terms
 from wordorder.lazy import lazy_names

@@ -12,6 +12,7 @@ from wordorder.encodings.places import (
     GIVEN_BY_NETWORK,
     Encoding,
     OnEmbeddings,
+    OnScoresByInput,
     ReplacesEmbedding,
     check_choice,
     check_positive,
@@ -41,7 +42,6 @@ def build_encoding(
     complex_valued: bool = False,
     with_memory: bool = False,
     looks_right: bool = False,
-    layer_inputs: bool = False,
 ) -> Composition:
     """Build the encodings that ``name`` lists, sized for a network.
 
@@ -64,7 +64,6 @@ def build_encoding(
             oldest slot and no longer [CLS].
         looks_right: the memory's queries attend to keys to their right, in decoders too (look-ahead), so that
             ``bidirectional`` defaults to True.
-        layer_inputs: whether the network hands each layer's input to encodings that read it (fox).
 
     Raises:
         BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
@@ -94,8 +93,7 @@ def build_encoding(
     options_by_part = split_options(name, options)
     uses = (use, *(["memory"] if with_memory else []), *(["right"] if looks_right else []))
     for part, options_of_part in options_by_part.items():
-        if not (layer_inputs and CATALOG[part].reads_layer_input):
-            _check_part(part, options_of_part, uses, vocabulary=vocabulary)
+        _check_part(part, options_of_part, uses, vocabulary=vocabulary)
     sizes = {
         "width": width,
         "heads": heads,
@@ -110,7 +108,7 @@ def build_encoding(
     for part, options_of_part in options_by_part.items():
         takes = inspect.signature(CATALOG[part]).parameters
         told = {**sizes, "layers": sum(part in names for names in names_by_layer)}
-        if not (CATALOG[part].reads_layer_input or issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding)):
+        if not issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding | OnScoresByInput):
             told["width"] = heads * head_dim  # that of queries, which some models have wider or narrower than x
         arguments = {key: value for key, value in told.items() if key in takes}
         parts[keys[part]] = CATALOG[part](**{**arguments, **options_of_part})

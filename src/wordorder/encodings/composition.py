@@ -17,6 +17,7 @@ from wordorder.encodings.places import (
     OnEmbeddings,
     OnScores,
     OnScoresByContent,
+    OnScoresByInput,
     ReplacesEmbedding,
 )
 from wordorder.encodings.terms import LayerTerms, Term, Terms, combine_terms
@@ -75,7 +76,7 @@ class Composition(nn.Module):
             tuple(
                 sum(name in before.names for before in layers[:index])
                 for name in layer.names
-                if self.place_of[name] is OnScoresByContent
+                if self.place_of[name] in (OnScoresByContent, OnScoresByInput)
             )
             for index, layer in enumerate(layers if several else ())
         )
@@ -96,6 +97,10 @@ class Composition(nn.Module):
             place is OnEmbeddings or parts[name].position_dependent for name, place in self.place_of.items()
         )
         """Whether anything does, the embeddings included: padding on the left must then not count."""
+        self.reads_layer_input = OnScoresByInput in self.place_of.values()
+        """Whether a part reads the input of layers."""
+        self.features_of_keys = any(getattr(part, "features_of_keys", False) for part in parts.values())
+        """Whether caches hold features beside keys."""
         self.two_sided = any(
             getattr(module, "bidirectional", False)
             for name, part in parts.items()

@@ -2,23 +2,21 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import Encoding, check_positive
-from wordorder.ops import Bias, DenseBias, LowRankBias
+from wordorder.encodings.places import ContentTerm, OnScoresByInput, TokenFeatures, check_positive
+from wordorder.ops import Bias, Contiguous, DenseBias, LowRankBias, Mask, Packed, Positions, running_sum
 from wordorder.ops.execution import no_autocast
 
-_NOT_YET = (
-    "it reads the input of each layer, which networks of this package do not hand over yet; a model of transformers"
-    " gets it by wordorder.models.swap_encoding(model, 'rope+fox')"
-)
+_BETWEEN = "it sums the gates of all tokens between query and key, which "
 
 
-class Fox(Encoding):
+class Fox(OnScoresByInput):
     """Subtract from each score what the gates of the tokens between query and key forget.
 
     Lin et al. 2025, "Forgetting Transformer: softmax attention with a forget gate", https://arxiv.org/abs/2503.02130,
@@ -45,18 +43,17 @@ class Fox(Encoding):
             begins as it was. (A large ``first_bias`` would do too, but there its gradient is 0.)
 
     Shape:
-        x (B, T, C) -> gates (B, H, T), 2 H with ``bidirectional``, at least float32 -> bias (B, H, T, S).
+        x (B, T, C) -> gates (B, H, T, 1), 2 with ``bidirectional``, at least float32 -> bias (B, H, T, S).
 
     Raises:
         ValueError: an argument is out of range.
     """
 
-    place = "scores, by the layer's input"
     paper = "Lin et al. 2025, https://arxiv.org/abs/2503.02130"
-    reads_layer_input = True
-    refused_in: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("encoder", "decoder", "cross-attention", "memory", "right"), _NOT_YET
-    )
+    refused_in: ClassVar[Mapping[str, str]] = {
+        "cross-attention": f"{_BETWEEN}stand in one text",
+        "right": f"{_BETWEEN}a slot that looks to its right does not see",
+    }
 
     def __init__(
         self,
@@ -81,32 +78,91 @@ class Fox(Encoding):
         """Return the strengths; without ``from_zero`` there is no start at 0 that can be learned from."""
         return () if self.strength is None else (self.strength,)
 
-    def forward(self, x_BTC: Tensor, layer: int) -> Tensor:
-        """Return log f of each token, then log g where bidirectional: (B, H or 2 H, T), at least float32."""
-        gate_BTH: Tensor = self.gates[layer](x_BTC)
+    def forward(
+        self,
+        query: Positions,
+        key: Positions,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+    ) -> "FoxTerm":
+        """Return the term, which reads the input of each layer; positions come with the keys (`with_features`)."""
+        return FoxTerm(self, self.strength)
+
+
+@dataclass(frozen=True)
+class FoxTerm(ContentTerm):
+    """The term of FoX in one forward pass and one layer."""
+
+    encoding: Fox
+    strength: Tensor | None
+    """The numbers of a zero start, (layers, H or 2 H)."""
+    index: int = 0
+    log_gates_BHSF: Tensor | None = None
+    """The logarithms of the gates of all keys: log f, then log g where bidirectional, (B, H, S, 1 or 2)."""
+    positions: tuple[Positions, Positions] | None = None
+
+    @property
+    def low_rank(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 0 if self.encoding.bidirectional else 2
+
+    def layer(self, index: int) -> "FoxTerm":
+        return replace(self, index=index)
+
+    def features(self, x_BTC: Tensor) -> TokenFeatures:
+        """Return log f of each token, then log g where bidirectional: (B, H, T, 1 or 2), at least float32."""
+        gate_BTH: Tensor = self.encoding.gates[self.index](x_BTC)
         with no_autocast(x_BTC.device):
             gate_BTH = gate_BTH.to(torch.promote_types(gate_BTH.dtype, torch.float32))
-            log_BTH = F.logsigmoid(gate_BTH + self.first_bias)
+            log_BTH = F.logsigmoid(gate_BTH + self.encoding.first_bias)
             if self.strength is not None:
-                log_BTH = log_BTH * self.strength[layer]
-        return log_BTH.mT
+                log_BTH = log_BTH * self.strength[self.index]
+        log_BTFH = torch.unflatten(log_BTH, -1, (-1, self.encoding.heads))
+        return TokenFeatures({}, {"log_gates": log_BTFH.movedim(-1, 1)})
 
-    def bias(self, log_gates_BHS: Tensor, query_column_T: Tensor) -> Bias:
-        """Return the bias of some queries: of low rank where keys stand on the left alone, else written out.
+    def with_features(self, features: TokenFeatures, positions: tuple[Positions, Positions] | None) -> "FoxTerm":
+        return replace(self, log_gates_BHSF=features.of_keys["log_gates"], positions=positions)
 
-        Args:
-            log_gates_BHS: those of `forward` for all tokens that are keys, in the order of the text.
-            query_column_T: long, the column of each query among them.
-        """
-        with no_autocast(log_gates_BHS.device):
-            sum_BHS = log_gates_BHS[:, : self.heads].cumsum(-1)
-            at_query_BHT = sum_BHS.index_select(-1, query_column_T)
-            if not self.bidirectional:
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
+        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
+
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
+    ) -> tuple[Tensor | None, Bias]:
+        """Return None and the bias: of low rank where keys stand on the left alone, else written out."""
+        assert self.log_gates_BHSF is not None
+        log_gates_BHSF = self.log_gates_BHSF
+        if isinstance(visible, Mask) and visible.tokens_BS is not None:  # padding between tokens forgets nothing
+            log_gates_BHSF = log_gates_BHSF.masked_fill(~visible.tokens_BS[:, None, :, None], 0)
+        of_left, of_right = log_gates_BHSF[..., 0], log_gates_BHSF[..., 1:]
+        query, key = self.positions or (None, None)
+        with no_autocast(of_left.device):
+            sum_BHS = running_sum(of_left, key)
+            at_query_BHT = _at_queries(sum_BHS, query, key, q_BHTD.shape[2])
+            if not self.encoding.bidirectional:
                 query_BHT2 = torch.stack((at_query_BHT, torch.ones_like(at_query_BHT)), dim=-1)
-                return LowRankBias(query_BHT2, torch.stack((torch.ones_like(sum_BHS), -sum_BHS), dim=-1))
+                return None, LowRankBias(query_BHT2, torch.stack((torch.ones_like(sum_BHS), -sum_BHS), dim=-1))
             left_BHTS = at_query_BHT[..., None] - sum_BHS[:, :, None]
-            log_right_BHS = log_gates_BHS[:, self.heads :]
-            before_BHS = log_right_BHS.cumsum(-1) - log_right_BHS  # the own token left out
-            right_BHTS = before_BHS[:, :, None] - before_BHS.index_select(-1, query_column_T)[..., None]
-            to_the_left_TS = torch.arange(sum_BHS.shape[-1], device=sum_BHS.device) <= query_column_T[:, None]
-            return DenseBias(torch.where(to_the_left_TS, left_BHTS, right_BHTS), may_hide=False)
+            before_BHS = running_sum(of_right[..., 0], key) - of_right[..., 0]  # the own token left out
+            right_BHTS = before_BHS[:, :, None] - _at_queries(before_BHS, query, key, q_BHTD.shape[2])[..., None]
+            is_left_B1TS = _is_left(query, key, q_BHTD.shape[2], k_BHSD.shape[2], of_left.device)
+            return None, DenseBias(torch.where(is_left_B1TS, left_BHTS, right_BHTS), may_hide=False)
+
+
+def _at_queries(of_keys_BHS: Tensor, query: Positions | None, key: Positions | None, queries: int) -> Tensor:
+    """Return the numbers of the queries, which are keys too: those in their columns, else the last ones."""
+    keys = of_keys_BHS.shape[-1]
+    if keys == queries or not (isinstance(query, Contiguous) and isinstance(key, Contiguous)):
+        return of_keys_BHS[..., keys - queries :]
+    first = query.offset - key.offset
+    if isinstance(first, int):
+        return of_keys_BHS[..., first : first + queries]
+    column_B1T = (first.to(of_keys_BHS.device)[:, None] + torch.arange(queries, device=of_keys_BHS.device))[:, None]
+    return of_keys_BHS.gather(-1, column_B1T.expand(*of_keys_BHS.shape[:2], -1))
+
+
+def _is_left(query: Positions | None, key: Positions | None, queries: int, keys: int, device: torch.device) -> Tensor:
+    """Tell which keys stand at a query's position or before it, bool (1 or B, 1, T, S)."""
+    if query is None or key is None or isinstance(key, Packed):  # in packed texts by column: other texts are hidden
+        query, key = Contiguous(queries, keys - queries), Contiguous(keys)
+    return key.index_BT(device)[:, None, None] <= query.index_BT(device)[:, None, :, None]

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -80,9 +80,6 @@ class Encoding(nn.Module):
     """True if a learned table limits the length to ``max_positions``."""
     position_dependent: ClassVar[bool] = False
     """True if the scores depend on the positions themselves, not on distances alone, and there is no learned table."""
-
-    reads_layer_input: ClassVar[bool] = False
-    """True if its term depends on the input of each layer, which `wordorder.models.swap_encoding` hands over."""
 
     def content_scale(self, head_dim: int) -> float | None:
         """Return the factor on q.k that the encoding needs; None for 1/sqrt(head_dim)."""
@@ -250,12 +247,42 @@ class OnDistance(OnScores):
         return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1), may_hide=False)
 
 
+class TokenFeatures(NamedTuple):
+    """Numbers of each token, computed from a layer's input, by name: each (B, H, T, F)."""
+
+    of_queries: dict[str, Tensor]
+    of_keys: dict[str, Tensor]
+    """These go with the keys, through caches and memories."""
+
+
+NO_FEATURES = TokenFeatures({}, {})
+"""The features that most terms have."""
+
+
 class ContentTerm(ABC):
-    """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
+    """A term of the scores that depends on queries, keys or the layer's input, bound to one forward and one layer."""
+
+    low_rank: ClassVar[int] = 0
+    """Channels of the factors of its bias, where that is of low rank; 0 = it is not."""
 
     @abstractmethod
     def layer(self, index: int) -> "ContentTerm":
         """Return the term of layer ``index`` (from 0)."""
+
+    def features(self, x_BTC: Tensor) -> TokenFeatures:
+        """Return what the term reads of the input of its layer's attention, (B, T, C); by default nothing."""
+        del x_BTC
+        return NO_FEATURES
+
+    @property
+    def reads_layer_input(self) -> bool:
+        """Tell whether the term has features, so that a network must hand over the input of its layers."""
+        return type(self).features is not ContentTerm.features
+
+    def with_features(self, features: TokenFeatures, positions: tuple[Positions, Positions] | None) -> "ContentTerm":
+        """Return the term bound to the features of the queries and of all keys, at their positions."""
+        del features, positions
+        return self
 
     @abstractmethod
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
@@ -285,5 +312,13 @@ class OnScoresByContent(InAttention):
     place = "scores, by content"
 
 
-PLACES = (OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent)
+class OnScoresByInput(InAttention):
+    """An encoding that adds to the scores a term that depends on features of the layer's input (gates)."""
+
+    place = "scores, by the layer's input"
+    features_of_keys: ClassVar[bool] = True
+    """False if only queries have features, so that caches hold nothing more."""
+
+
+PLACES = (OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent, OnScoresByInput)
 """The base classes of what a network calls, in the order in which they act."""

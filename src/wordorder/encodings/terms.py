@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from wordorder.encodings.places import ContentTerm, Move
+from wordorder.encodings.places import NO_FEATURES, ContentTerm, Move, TokenFeatures
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Positions
 
@@ -38,6 +38,24 @@ class Terms:
     def moves(self) -> bool:
         """Tell whether queries or keys are rotated or shifted before their product."""
         return bool(self.query_moves or self.key_moves)
+
+    @property
+    def reads_layer_input(self) -> bool:
+        """Tell whether a term has features of the layer's input."""
+        return any(term.reads_layer_input for term in self.content)
+
+    def features(self, x_BSC: Tensor, queries: int | None = None) -> TokenFeatures:
+        """Return the features of a layer's input; of queries those of the last ``queries`` rows, None = of all."""
+        total = NO_FEATURES
+        for term in self.content:
+            features = term.features(x_BSC)
+            if features is NO_FEATURES:
+                continue
+            of_queries = features.of_queries
+            if queries is not None:
+                of_queries = {name: feature[:, :, -queries:] for name, feature in of_queries.items()}
+            total = TokenFeatures(total.of_queries | of_queries, total.of_keys | features.of_keys)
+        return total
 
     def move_queries(self, q_BHTD: Tensor) -> Tensor:
         """Rotate and shift queries by their positions."""

@@ -147,16 +147,20 @@ class LookAheadStep(LayerStep):
         super().__init__(plan, **arguments)
         self.slots = slots
 
-    def attend(self, attention: Any, q: Tensor, keys: Keys) -> tuple[Tensor, dict[str, Tensor]]:
+    def attend(
+        self, attention: Any, q: Tensor, keys: Keys, features: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         count = 0 if self.slots is None else self.slots.plan.call.queries
-        mixed, lse = attention.attend(q[:, :, count:], keys, self.plan, return_lse=True)
+        of_tokens = features and {name: each[:, :, count:] for name, each in features.items()}
+        mixed, lse = attention.attend(q[:, :, count:], keys, self.plan, of_tokens, return_lse=True)
         # merged again and again, hence in at least float32
         wide = torch.promote_types(mixed.dtype, torch.float32)
         left = {"read_out": mixed.detach().to(wide), "normaliser": lse.detach()}
         if self.slots is None:
             return mixed, left
         plan, window, read_out, normaliser, memory = self.slots
-        new = attention.attend(q[:, :, :count], keys.columns(window), plan, return_lse=True)
+        of_slots = features and {name: each[:, :, :count] for name, each in features.items()}
+        new = attention.attend(q[:, :, :count], keys.columns(window), plan, of_slots, return_lse=True)
         merged, lse, alpha = merge_read_outs(read_out, normaliser, *new, epsilon=memory.epsilon, alpha=memory.alpha)
         left |= {"slot_read_out": merged.detach(), "slot_normaliser": lse.detach(), "alpha": alpha.detach()}
         return torch.cat((merged.type_as(mixed), mixed), dim=2), left

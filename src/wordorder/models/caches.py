@@ -12,16 +12,18 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from wordorder.attention import Keys
 from wordorder.memory import MemoryState, Segment
+from wordorder.models.cached_features import extend_features, make_room
 from wordorder.models.configuration import WordOrderConfig
 
 
 class BoundCache:
     """A Hugging Face cache with the methods of `wordorder.networks.Cache`.
 
-    It holds keys as they were projected, before any rotation: of no use to transformers' own models.
+    It holds keys as they were projected, before any rotation: of no use to transformers' own models. Features of keys
+    are in further layers, after those of the network.
     """
 
-    def __init__(self, cache: Cache, *, source: bool = False) -> None:
+    def __init__(self, cache: Cache, *, layers: int, features: bool = False, source: bool = False) -> None:
         if cache.is_compileable:  # its empty slots would be keys without a position
             raise ValueError(
                 "caches of a fixed size are not supported; take a DynamicCache (cache_implementation=None)"
@@ -33,6 +35,9 @@ class BoundCache:
             )
         self.cache = cache
         self._own: Cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        self._layers = layers
+        if features:
+            make_room(self._own, layers)
 
     @property
     def length(self) -> int:
@@ -45,7 +50,8 @@ class BoundCache:
         return int(self.cache.cross_attention_cache.get_seq_length())
 
     def extend(self, layer: int, keys: Keys) -> Keys:
-        return Keys(*self._own.update(*keys, layer))
+        k, v = self._own.update(keys.k, keys.v, layer)
+        return Keys(k, v, extend_features(self._own, layer, self._layers, keys.features))
 
     def source(self, layer: int, keys: Keys) -> Keys:
         cache = cast(EncoderDecoderCache, self.cache)
@@ -53,7 +59,7 @@ class BoundCache:
             held: Any = cache.cross_attention_cache.layers[layer]
             return Keys(held.keys, held.values)
         cache.is_updated[layer] = True
-        return Keys(*cache.cross_attention_cache.update(*keys, layer))
+        return Keys(*cache.cross_attention_cache.update(keys.k, keys.v, layer))
 
 
 def new_cache(*, source: bool = False) -> Cache:

@@ -47,7 +47,8 @@ def decode_batch(
         shape = texts.shape
         if texts.sequence_ids is not None:
             raise ValueError("sequence_ids say that sequences are packed, which a cache cannot hold; pass one of them")
-        bound = BoundCache(cache, source=decoder.cross_attention)
+        layers, features = len(decoder.layers), decoder.encoding.features_of_keys
+        bound = BoundCache(cache, layers=layers, features=features, source=decoder.cross_attention)
         layout = cached_layout(shape, bound.length, texts.attention_mask, texts.position_ids)
     output = decoder(
         **layout.inputs(texts.input_ids, texts.inputs_embeds),

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.attention import Keys, LayerStep, Plan, Record, Source, attend, attention_weights
+from wordorder.encodings import TokenFeatures
+from wordorder.encodings.places import NO_FEATURES
 from wordorder.ops.execution import is_plain
 
 Linear = Callable[[int, int], Any]
@@ -32,9 +34,12 @@ class MultiHead(nn.Module):
         x_BHTD = torch.unflatten(x_BTC, -1, (-1, self.head_dim)).transpose(1, 2)
         return torch.split(x_BHTD, splits, dim=1)
 
-    def attend(self, q: Tensor, keys: Keys, plan: Plan, *, return_lse: bool = False) -> tuple[Tensor, Tensor | None]:
+    def attend(
+        self, q: Tensor, keys: Keys, plan: Plan, features: dict[str, Tensor], *, return_lse: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the heads' output (B, H, T, D), and the log-sum-exp of the scores (B, H, T) if asked for."""
-        return attend(q, keys.k, keys.v, plan, dropout=self.dropout if self.training else 0.0, return_lse=return_lse)
+        dropout, both = self.dropout if self.training else 0.0, TokenFeatures(features, keys.features)
+        return attend(q, keys.k, keys.v, plan, both, dropout=dropout, return_lse=return_lse)
 
     def _join(self, mixed_BHTD: Tensor) -> Tensor:
         """Join the heads' output to channels, (B, T, C)."""
@@ -72,9 +77,14 @@ class SelfAttention(MultiHead):
         ``x_BSC`` holds the tokens of this step, in some memories behind the slots.
         """
         q, k, v = self._heads(x_BSC, step.queries)
-        keys = Keys(k, v) if step.extend is None else step.extend(Keys(k, v))
-        mixed, left = step.attend(self, q, keys)
-        return self.out(self._join(mixed)), Record(keys if step.keep else None, left, step.weigh(q, keys))
+        terms, features = step.plan.terms, NO_FEATURES
+        if len(terms.content) > 0:  # a tracer knows no "not" of a tuple
+            features = terms.features(x_BSC, step.queries)
+        keys = Keys(k, v, features.of_keys)
+        keys = keys if step.extend is None else step.extend(keys)
+        mixed, left = step.attend(self, q, keys, features.of_queries)
+        weights = step.weigh(q, keys, features.of_queries)
+        return self.out(self._join(mixed)), Record(keys if step.keep else None, left, weights)
 
     def _heads(self, x_BTC: Tensor, queries: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the last ``queries`` rows (None = all), keys and values of all."""
@@ -111,5 +121,5 @@ class CrossAttention(MultiHead):
         else:
             k, v = self._split(self.kv(source.states_BSC), self.splits[1:])
         keys = Keys(k, v) if source.extend is None else source.extend(Keys(k, v))
-        mixed_BTC = self.out(self._join(self.attend(q, keys, source.plan)[0]))
+        mixed_BTC = self.out(self._join(self.attend(q, keys, source.plan, {})[0]))
         return mixed_BTC, attention_weights(q, keys.k, source.plan) if weights else None

@@ -224,9 +224,12 @@ class MultiheadAttention(nn.MultiheadAttention):
 
         Raises:
             BadInput: shapes of inputs, masks or positions do not fit, or inputs are nested tensors; padding on the
-                left without positions, where the encoding counts them (looked at on the CPU only).
+                left without positions, where the encoding counts them (looked at on the CPU only); or key is not query
+                where the encoding reads the layer's input (fox).
         """
         self._check_inputs(query, key, value)
+        if self.encoding.reads_layer_input and key is not query:
+            raise BadInput("this encoding reads the input of all tokens between query and key: pass one tensor as both")
         single = query.dim() == 2
         if single:
             query, key, value = (x.unsqueeze(0 if self.batch_first else 1) for x in (query, key, value))
@@ -236,9 +239,10 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = as_autocast_casts(*self._heads(query, key, value))
         call = Call.of(q, k, v, dropout=self.dropout if self.training else 0.0)
         plan = self._plan(call, key_padding_mask, attn_mask, is_causal, positions, key_positions)
-        mixed_BHTD, _ = attend(q, k, v, plan, dropout=call.dropout)
+        features = plan.terms.features(query)
+        mixed_BHTD, _ = attend(q, k, v, plan, features, dropout=call.dropout)
         output = self.out_proj(mixed_BHTD.transpose(1, 2).flatten(2))
-        weights = attention_weights(q, k, plan) if need_weights else None
+        weights = attention_weights(q, k, plan, features) if need_weights else None
         if weights is not None:
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights[0] if single else weights

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from wordorder.attention import Call, Keys, LayerPlans, attend, plan_layers
-from wordorder.encodings import OnEmbeddings, build_encoding
-from wordorder.encodings.places import check_positive
+from wordorder.attention import Call, Keys, LayerPlans, Plan, attend, plan_layers
+from wordorder.encodings import OnEmbeddings, TokenFeatures, build_encoding
+from wordorder.encodings.places import NO_FEATURES, check_positive
 from wordorder.errors import BadInput
 from wordorder.networks.cache import KeyValueCache
 from wordorder.networks.initialisation import initialise
@@ -29,7 +29,7 @@ class Prepared:
     call: Call
     cache: KeyValueCache | None = None
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, x: Tensor | None = None) -> Tensor:
         """Return softmax(scores) v, (B, H, T, E), with the encoding, its scale and the mask in the scores.
 
         Queries and keys come straight from their projections: not rotated, and not divided by sqrt(D). A cache takes
@@ -40,9 +40,12 @@ class Prepared:
             q: queries (B, H, T, D).
             k: keys (B, G, S, D); G divides H (grouped queries).
             v: values (B, G, S, E).
+            x: what q, k and v were projected from, (B, T, C): needed by encodings that read the layer's input (fox),
+                and read by no other.
 
         Raises:
-            BadInput: the layer is out of range; or q, k or v is of another size, dtype or device than was prepared.
+            BadInput: the layer is out of range; q, k, v or x is of another size, dtype or device than was prepared; or
+                x is missing.
 
         Warns:
             UserWarning: the bias learns, and this runs without gradients, as re-entrant checkpointing does.
@@ -57,24 +60,24 @@ class Prepared:
             raise BadInput(f"layer must lie between 0 and {call.layers - 1} (layers={call.layers}), got {layer}")
         q, k, v = as_autocast_casts(q, k, v)  # a norm on q and k gives float32 there
         keys = call.keys if self.cache is None else call.queries
-        for name, x, tokens in (("q", q, call.queries), ("k", k, keys), ("v", v, keys)):
-            if x.dim() != 4:
+        for name, qkv, tokens in (("q", q, call.queries), ("k", k, keys), ("v", v, keys)):
+            if qkv.dim() != 4:
                 raise BadInput(
-                    f"{name} must be (batch, heads, tokens, channels), got {tuple(x.shape)}; a projection's output is"
+                    f"{name} must be (batch, heads, tokens, channels), got {tuple(qkv.shape)}; a projection's output is"
                     f" split by .unflatten(-1, (-1, {call.head_dim})).transpose(1, 2)"
                 )
-            if x.device != call.device:
-                raise BadInput(f"{name} is on {x.device}, but x was on {call.device} in prepare; move one of them")
-            if x.dtype != call.dtype:
+            if qkv.device != call.device:
+                raise BadInput(f"{name} is on {qkv.device}, but x was on {call.device} in prepare; move one of them")
+            if qkv.dtype != call.dtype:
                 raise BadInput(
-                    f"{name} is {x.dtype}, but attention was prepared for {call.dtype}; give prepare an x of the dtype"
-                    " that q, k and v will have, and call both under autocast or neither"
+                    f"{name} is {qkv.dtype}, but attention was prepared for {call.dtype}; give prepare an x of the"
+                    " dtype that q, k and v will have, and call both under autocast or neither"
                 )
-            if x.shape[0] != call.batch or x.shape[2] != tokens:
+            if qkv.shape[0] != call.batch or qkv.shape[2] != tokens:
                 of_cache = "" if self.cache is not None else ", with a cache by cache=positional.cache()"
                 raise BadInput(
                     f"{name} must have batch {call.batch} and {tokens} tokens, as prepared, got"
-                    f" {tuple(x.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
+                    f" {tuple(qkv.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
                     f"{'' if name == 'q' else of_cache}"
                 )
         if (q.shape[1], q.shape[3]) != (call.heads, call.head_dim):
@@ -95,26 +98,49 @@ class Prepared:
                     " in prepare: call prepare once per step, and attend once per layer; a step that broke off leaves a"
                     " cache that is of no use"
                 )
-            k, v = self.cache.extend(layer, Keys(k, v))
         plan = self.plans.layer(layer)
-        if plan.call.training and plan.call.bias == "learned" and not torch.is_grad_enabled() and not is_compiling():
+        features = self._features(plan, layer, x)
+        if self.cache is not None:
+            k, v, of_keys = self.cache.extend(layer, Keys(k, v, features.of_keys))
+            features = features._replace(of_keys=of_keys)
+        tensors = () if plan.terms.bias is None else plan.terms.bias.tensors
+        if not torch.is_grad_enabled() and not is_compiling() and any(tensor.requires_grad for tensor in tensors):
             warnings.warn(
-                "attend runs without gradients, but prepare ran with them: if torch.utils.checkpoint computes this layer"
-                " again, pass it use_reentrant=False, or torch refuses the backward pass of the second layer",
+                "attend runs without gradients, but prepare ran with them: if torch.utils.checkpoint computes this"
+                " layer again, pass it use_reentrant=False, or torch refuses the backward pass of the second layer",
                 stacklevel=2,
             )
-        return attend(q, k, v, plan, dropout=call.dropout)[0]
+        return attend(q, k, v, plan, features, dropout=call.dropout)[0]
+
+    def _features(self, plan: Plan, layer: int, x: Tensor | None) -> TokenFeatures:
+        """Return the features of the layer's input, of the queries and of their own keys."""
+        if not plan.terms.reads_layer_input:
+            return NO_FEATURES
+        call = self.call
+        if x is None:
+            raise BadInput(
+                "this encoding reads the input of each layer: pass attend(layer, q, k, v, x=x), x being what q, k and v"
+                " were projected from, (batch, tokens, channels)"
+            )
+        if x.dim() != 3 or x.shape[:2] != (call.batch, call.queries):
+            raise BadInput(
+                f"x must be (batch, tokens, channels) with {call.batch} rows of {call.queries} tokens, got"
+                f" {tuple(x.shape)}"
+            )
+        if self.cache is None and call.keys != call.queries:
+            raise BadInput("this encoding reads the input of all keys: pass a cache in place of key_positions")
+        return plan.terms.features(x)
 
 
 class Positional(nn.Module):
-    """Any encoding of the catalogue but fox, for attention in a network of your own.
+    """Any encoding of the catalogue, for attention in a network of your own.
 
     >>> import torch, wordorder
     >>> positional = wordorder.Positional("tupe-r", width=64, heads=4, layers=2, max_positions=128)
     >>> x = positional.embed(torch.randn(8, 10, 64))  # once, before the first layer
     >>> order = positional.prepare(x)  # once per forward pass
     >>> q, k, v = torch.randn(3, 8, 4, 10, 16)  # in each layer, from its own projections
-    >>> order.attend(0, q, k, v).shape
+    >>> order.attend(0, q, k, v, x=x).shape
     torch.Size([8, 4, 10, 16])
 
     Every encoding is used in the same way. `embed` adds what acts on embeddings, and returns x as it is where nothing

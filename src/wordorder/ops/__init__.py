@@ -24,6 +24,7 @@ from wordorder.ops.positions import check_positions_fit as check_positions_fit
 from wordorder.ops.positions import diagonal_distances as diagonal_distances
 from wordorder.ops.positions import diagonals_not_to_the_right as diagonals_not_to_the_right
 from wordorder.ops.positions import gather_tokens as gather_tokens
+from wordorder.ops.positions import running_sum as running_sum
 from wordorder.ops.positions import shift_between as shift_between
 from wordorder.ops.positions import t5_bucket as t5_bucket
 from wordorder.ops.tokens import pool as pool

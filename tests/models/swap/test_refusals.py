@@ -6,12 +6,9 @@ import transformers as hf
 from swapped_models import SIZES, apart, body_of, config_of, drawn, ids_of, model_of, output_of, swapped
 from torch import nn
 
-from wordorder import Decoder, Encoder
-from wordorder.encodings import build_encoding
 from wordorder.errors import BadInput
-from wordorder.models import FAMILIES, build_config, swap_encoding
+from wordorder.models import FAMILIES, swap_encoding
 from wordorder.models.pretrained import CACHE
-from wordorder.networks import Positional
 
 
 def traces(model):
@@ -211,26 +208,6 @@ def test_output_attentions_are_those_of_eager_attention():
     assert apart(moved.attentions[0].sum(-1).detach(), torch.ones(2, 4, 9)) <= 1e-5
     states = model(ids_of(2, 9), output_hidden_states=True).hidden_states
     assert len(states) == 4
-
-
-GATES = "'fox' is not defined for .*reads the input of each layer.*swap_encoding"
-
-
-@pytest.mark.parametrize(("encoding", "words"), [("rope+fox", GATES), ("t5,fox@4", GATES)])
-def test_own_networks_have_no_gates(encoding, words):
-    sizes = {"width": 16, "layers": 2, "heads": 2}
-    with pytest.raises(BadInput, match=words):
-        build_encoding(encoding, **sizes, max_positions=8)
-    for network in (Encoder, Decoder):
-        with pytest.raises(BadInput, match=words):
-            network(9, **sizes, max_positions=8, encoding=encoding)
-    with pytest.raises(BadInput, match=words):
-        Positional(encoding, width=16, heads=2, layers=2, max_positions=8)
-    for network in ("encoder", "decoder", "seq2seq"):
-        known = {"vocab_size": 9, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-        known |= {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1} if network != "encoder" else {}
-        with pytest.raises(BadInput, match=words):
-            build_config(network, **known, encoding=encoding)
 
 
 def test_the_tables_that_are_replaced_leave_no_memory():

@@ -16,9 +16,10 @@ from transformers.masking_utils import sdpa_mask
 from wordorder.attention import Backend, LayerPlans, Plan, attend, attention_weights, plan_attention, plan_layers
 from wordorder.attention import Call as AttentionCall
 from wordorder.attention.backends.reference import Reference, WrittenOut
-from wordorder.encodings import Fox, LayerTerms, Terms
-from wordorder.encodings.places import Move
+from wordorder.encodings import LayerTerms, Terms, TokenFeatures
+from wordorder.encodings.places import NO_FEATURES, Move
 from wordorder.errors import BadInput
+from wordorder.models.cached_features import extend_features
 from wordorder.ops import Bias, Contiguous, DenseBias, Mask
 from wordorder.ops.execution import as_autocast_casts
 
@@ -67,8 +68,6 @@ class Call:
     layers: tuple[LayerOrder, ...]
     columns: tuple[Columns, ...]
     """The columns of the keys of each layer."""
-    past: int | Tensor
-    """Column of the first query."""
     terms: dict[Columns, LayerTerms]
     rotations: dict[int, tuple[ModelRotation, ModelRotation]]
     """The model's own rotations of queries and keys, by layer, where the function applies them."""
@@ -76,23 +75,20 @@ class Call:
     scaled_queries: bool
     """Queries come times the model's scale."""
     cache: Any = None
-    """The cache of the self-attention of all layers; the gates of layer n are its layer n + number of layers."""
+    """The cache of the self-attention of all layers; features of layer n are in its layer n + number of layers."""
     checkpointed: bool = False
     """Layers are computed again for their gradients, so that nothing that they make may be kept for the next one."""
-    fox: Fox | None = None
-    gates: dict[int, Tensor] = field(default_factory=dict)
-    """By layer the logarithms of FoX's gates of all keys, (B, H or 2 H, S)."""
+    features: dict[int, TokenFeatures] = field(default_factory=dict)
+    """By layer the features of its queries, and of all keys."""
     plans: list[tuple[tuple[Any, ...], Tensor | None, LayerPlans]] = field(default_factory=list)
     """For layers with the same terms, columns and mask."""
 
-    def add_gates(self, layer: int, number: int, x_BTC: Tensor) -> None:
-        """Compute the gates of a layer from its input; ``number`` counts the layers that have some."""
-        assert self.fox is not None
-        log_BHT = self.fox(x_BTC, number)
+    def read_input(self, layer: int, x_BTC: Tensor) -> None:
+        """Compute the features of a layer's input."""
+        of_queries, of_keys = self.terms[self.columns[layer]].layer(layer).features(x_BTC)
         if self.cache is not None:
-            nothing = log_BHT.new_empty(*log_BHT.shape, 0)
-            log_BHT = self.cache.update(log_BHT[..., None], nothing, layer + len(self.layers))[0][..., 0]
-        self.gates[layer] = log_BHT
+            of_keys = extend_features(self.cache, layer, len(self.layers), of_keys)
+        self.features[layer] = TokenFeatures(of_queries, of_keys)
 
     def attend(
         self,
@@ -126,9 +122,10 @@ class Call:
         call = AttentionCall.of(q, k, v, layers=len(self.layers), dropout=dropout, return_weights=weights)
         plan = self._plan(layer, q, k, mask, position_bias, call, backend)
         plan = replace(plan, terms=replace(plan.terms, scale=scale))
+        features = self.features.get(layer, NO_FEATURES)
         if not weights:
-            return attend(q, k, v, plan, dropout=dropout)[0].transpose(1, 2).contiguous(), None
-        dropped = F.dropout(attention_weights(q, k, plan), dropout)
+            return attend(q, k, v, plan, features, dropout=dropout)[0].transpose(1, 2).contiguous(), None
+        dropped = F.dropout(attention_weights(q, k, plan, features), dropout)
         output = dropped @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
         return output.transpose(1, 2).contiguous(), dropped
 
@@ -143,10 +140,8 @@ class Call:
         backend: Backend | None,
     ) -> Plan:
         """Return the plan of a layer: one for all layers with the same terms, columns and mask."""
-        # A bias of T5's own, FoX's gates and the model's own rotation are of this layer alone.
-        alone = (
-            layer in self.gates or layer in self.rotations or (position_bias is not None and self.layers[layer].keeps)
-        )
+        # A bias of T5's own and the model's own rotation are of this layer alone.
+        alone = layer in self.rotations or (position_bias is not None and self.layers[layer].keeps)
         key = (self.columns[layer], call.dropout > 0, call.return_weights)
         if not alone and not self.checkpointed:
             for its_key, its_mask, plans in self.plans:
@@ -169,10 +164,6 @@ class Call:
         if position_bias is not None and self.layers[layer].keeps:
             matrix = position_bias.expand(-1, -1, q.shape[2], k.shape[2]).contiguous()
             terms = _with_bias(terms, DenseBias(matrix, may_hide=False))
-        if layer in self.gates:
-            assert self.fox is not None
-            column_T = torch.arange(q.shape[2], device=q.device) + (self.past - self.columns[layer][1])
-            terms = _with_bias(terms, self.fox.bias(self.gates[layer], column_T))
         if layer in self.rotations:
             of_queries, of_keys = self.rotations[layer]
             terms = replace(

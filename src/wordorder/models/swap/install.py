@@ -9,7 +9,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings import Composition, Encoding, OnQueriesAndKeys, OnScores, OnScoresByContent, Rotary
+from wordorder.encodings import (
+    Composition,
+    Encoding,
+    OnQueriesAndKeys,
+    OnScores,
+    OnScoresByContent,
+    OnScoresByInput,
+    Rotary,
+)
 from wordorder.models.swap.call import CROSS, NAME
 from wordorder.models.swap.families import NoPositions, NoRotation, put_module
 from wordorder.models.swap.order import WordOrder, begin
@@ -46,9 +54,8 @@ def install(order: WordOrder, config: Any) -> None:
         assert isinstance(first, Rotary)
         encoding.place_of[rotating[0]] = Encoding  # called by the module in the model's place, not with the other terms
     order.in_function = (
-        bool(places & {OnScores, OnScoresByContent})
+        bool(places & {OnScores, OnScoresByContent, OnScoresByInput})
         or (bool(rotating) and not in_model)
-        or order.fox is not None
         or any(kind.window for kind in order.encoding.kinds)
         or (family.t5_bias and any(keeps) and not all(keeps))  # all layers of a T5 are handed one bias
     )
@@ -61,8 +68,8 @@ def install(order: WordOrder, config: Any) -> None:
         _remove(order, host.attentions[0], "relative_attention_bias", None)
 
     hook = {"with_kwargs": True}
-    for layer in order.fox_layers:
-        order.hooks.append(host.attentions[layer].register_forward_pre_hook(order.add_gates, **hook))
+    for layer in order.reading_layers:
+        order.hooks.append(host.attentions[layer].register_forward_pre_hook(order.read_input, **hook))
     if family.t5_bias and order.in_function:
         for module in body.modules():
             if isinstance(module, type(host.attentions[0])) and (not any(keeps) or module not in host.attentions):

@@ -17,12 +17,13 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from wordorder.encodings import (
     Composition,
-    Fox,
     LayerKind,
     LayerTerms,
     OnEmbeddings,
+    OnScoresByInput,
 )
 from wordorder.errors import BadInput
+from wordorder.models.cached_features import make_room
 from wordorder.models.swap.call import NAME, Call, Columns, LayerOrder, ModelRotation
 from wordorder.models.swap.families import Host
 from wordorder.ops import Arbitrary, Contiguous, Packed, Positions
@@ -42,7 +43,9 @@ class WordOrder(nn.Module):
             LayerOrder(keeps=MODEL in kind.names, factor=factor)
             for kind, factor in zip(kinds, _factors(host, encoding, kinds), strict=True)
         )
-        self.fox_layers = tuple(n for n, kind in enumerate(kinds) if "fox" in kind.names)
+        reading = {key for key, place in encoding.place_of.items() if place is OnScoresByInput}
+        self.reading_layers = tuple(n for n in range(len(kinds)) if reading & {*encoding.kind_of(n).names})
+        """Layers whose input an encoding reads."""
         self.argument_names = tuple(inspect.signature(type(host.body).forward).parameters)[1:]
         self.in_function = False
         """Whether the attention function of this package computes the scores."""
@@ -58,11 +61,6 @@ class WordOrder(nn.Module):
     def host(self) -> Host:
         """The body and its parts."""
         return self._host[0]
-
-    @property
-    def fox(self) -> Fox | None:
-        """FoX, which reads the input of layers."""
-        return cast("Fox | None", self.encoding.parts["fox"]) if "fox" in self.encoding.parts else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "WordOrder":
         """Copy it with its model; alone, as PEFT copies what it trains, the model around it stays one."""
@@ -133,24 +131,21 @@ class WordOrder(nn.Module):
         inputs["wordorder"] = Call(
             layers=self.layers,
             columns=columns,
-            past=past,
             terms=terms,
             rotations=rotations,
             causal=self.host.causal,
             scaled_queries=self.host.family.scaled_queries,
             cache=cache,
             checkpointed=self._checkpointed(body),
-            fox=self.fox,
         )
         return (), inputs
 
-    def add_gates(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Hand a layer's input to FoX; a pre-hook of its attention, inside what checkpointing repeats."""
+    def read_input(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compute features of a layer's input; a pre-hook of its attention, inside what checkpointing repeats."""
         call = kwargs.get("wordorder")
         if call is None:
             raise BadInput(f"{type(module).__name__} was handed no terms: call the model, not one of its layers")
-        layer = module.layer_idx
-        call.add_gates(layer, self.fox_layers.index(layer), args[0] if args else kwargs["hidden_states"])
+        call.read_input(module.layer_idx, args[0] if args else kwargs["hidden_states"])
 
     def no_rotation(self, module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Take the model's rotation from a layer; a forward pre-hook of its attention."""
@@ -186,11 +181,11 @@ class WordOrder(nn.Module):
                 )
 
     def _cache(self, inputs: dict[str, Any]) -> Any:
-        """Return the cache of the self-attention, with room for gates; made here where the model would make one."""
+        """Return the cache of the self-attention, with room for features; made here where the model would make one."""
         name = "cache" if "cache" in self.argument_names else "past_key_values"
         cache = inputs.get(name)
         cache = inputs.get("past_key_values") if cache is None else cache  # the older name is taken too
-        if self.fox_layers and self.host.causal and cache is None and not self._no_cache(inputs):
+        if self.encoding.features_of_keys and self.host.causal and cache is None and not self._no_cache(inputs):
             cache = inputs[name] = DynamicCache(config=self.host.config)
             if inputs.get("encoder_hidden_states") is not None:
                 cache = inputs[name] = EncoderDecoderCache(cache, DynamicCache(config=self.host.config))
@@ -199,8 +194,8 @@ class WordOrder(nn.Module):
             raise BadInput(
                 f"a swapped model does not read a {type(cache).__name__}; take a DynamicCache or StaticCache"
             )
-        if cache is not None and self.fox_layers:
-            _make_room(cache, len(self.layers))
+        if cache is not None and self.encoding.features_of_keys:
+            make_room(cache, len(self.layers))
         return cache
 
     def _no_cache(self, inputs: Mapping[str, Any]) -> bool:
@@ -320,21 +315,3 @@ def _key_positions(
     last = end - 1 if padding is None else (end - 1 - padding)[:, None]
     # empty slots of a static cache lie beyond the last query, and may lie beyond the table
     return Arbitrary(keys.index_BT(device).clamp(min=0).minimum(torch.as_tensor(last, device=device).clamp(min=0)))
-
-
-def _make_room(cache: Any, layers: int) -> None:
-    """Give a cache a layer for the gates beside each of its layers, of the same class, so that it rolls alike."""
-    lazy = getattr(cache, "layer_class_to_replicate", None) is not None
-    if len(cache.layers) > layers:
-        return
-    if len(cache.layers) and cache.get_seq_length():
-        raise BadInput("the cache was filled without the gates of fox; begin with an empty one")
-    if not lazy:
-        cache.layers += [_empty_copy(layer) for layer in cache.layers]
-
-
-def _empty_copy(layer: Any) -> Any:
-    """Return an empty layer of a cache with the settings of one that has not been filled."""
-    empty = copy.deepcopy(layer)
-    empty.is_initialized, empty.keys, empty.values = False, None, None
-    return empty

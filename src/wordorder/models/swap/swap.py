@@ -180,7 +180,6 @@ def _build(
             max_positions=rows,
             use="decoder" if host.causal else "encoder",
             options=completed,
-            layer_inputs=True,
         )
     except ValueError as error:
         raise error if isinstance(error, BadInput) else BadInput(f"encoding {encoding!r}: {error}") from None
@@ -202,8 +201,6 @@ def _check_places(host: Host, encoding: str, kinds: tuple[LayerKind, ...], names
     keeps = [MODEL in kind.names for kind in kinds]
     kind_of_model = type(host.body).__name__
     for name in names:
-        if CATALOG[name].reads_layer_input and name != "fox":
-            raise BadInput(f"encoding {name!r} reads the input of layers, which only 'fox' is handed")
         if issubclass(CATALOG[name], ReplacesEmbedding):
             raise BadInput(f"encoding {name!r} replaces the token table, which a trained model needs")
     if any(keeps) and not all(keeps) and host.family.table is not None:

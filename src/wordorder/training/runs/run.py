@@ -268,8 +268,8 @@ def _check_data(prepared: "PreparedData", folder: Path) -> None:
 def _not_comparable(path: Path, error: Exception) -> str:
     """Return why a run is not resumed whose recipe or data cannot be compared with those of now, and the remedy."""
     return (
-        f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}; bring the file back, or start anew in"
-        " another folder"
+        f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}; bring the file back, or start anew"
+        " in another folder"
     )
 
 

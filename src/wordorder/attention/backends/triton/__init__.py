@@ -136,7 +136,7 @@ def is_too_large(call: Call) -> bool:
 
 def _is_faster(call: Call) -> bool:
     """Tell whether Triton was measured to train faster than SDPA on such a call."""
-    learns = call.training and call.bias == "learned" and call.structured and not call.content
+    learns = call.training and call.bias == "learned" and call.structured and not call.dense_content
     if call.traced or not learns or call.dropout or call.dtype.itemsize != 2:
         return False
     least, pairs = MEASURED.get(call.gpu, {}).get("low-rank" if call.rank else "table"), call.queries * call.keys
