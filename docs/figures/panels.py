@@ -246,6 +246,22 @@ def forgotten(axes: Any, _: Any) -> None:
     axes.set_title("random gates, tokens 8 and 16 forget")
 
 
+def mixed_profiles(axes: Any, _: Any) -> None:
+    """Draw the bias of a text whose tokens take turns between two profiles over eight distances."""
+    encoding = encodings.RelativeLogits(2, heads=1, layers=1, rank=2, max_distance=8, bidirectional=False)
+    with torch.no_grad():
+        encoding.maps[0].weight.copy_(torch.eye(2))
+        near = torch.arange(8) / 7  # of distances from the furthest to 0
+        encoding.profiles[0].weight.copy_(torch.stack((near, 1 - near), dim=1))
+        x, positions = torch.eye(2).repeat(12, 1)[None], Contiguous(24)
+        term = encoding(positions, positions)
+        term = term.with_features(term.features(x), (positions, positions))
+        q = torch.zeros(1, 1, 24, 4)
+        bias = term.scores(q, q, 1.0, None)[0, 0]
+    shown(axes, bias.masked_fill(torch.ones(24, 24).triu(1).bool(), torch.nan), bar="added to the score")
+    axes.set_title("every other token prefers what is far")
+
+
 def tupe_map(part: str) -> Panel:
     """Return a panel of one of the maps of TUPE-R in the small network, first head."""
 
@@ -348,6 +364,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "deberta": {"rows": delta},
     "cope": {"counts": counts},
     "fox": {"bias": forgotten},
+    "relative-logits": {"profiles": mixed_profiles},
     "tupe": {part: tupe_map(part) for part in ("absolute", "relative", "sum")},
     "complex-order": {"waves": waves, "moved": moved_by},
     "compositions": {"mixed": layers_of("rope+tupe-a*3,none"), "plain": layers_of("rope*3,none")},

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.kerple import KERPLEPower as KERPLEPower
     from wordorder.encodings.learned import Learned as Learned
     from wordorder.encodings.none import NoEncoding as NoEncoding
+    from wordorder.encodings.relative_logits import RelativeLogits as RelativeLogits
     from wordorder.encodings.rope import LinearScaledRotary as LinearScaledRotary
     from wordorder.encodings.rope import NTKAwareRotary as NTKAwareRotary
     from wordorder.encodings.rope import Rotary as Rotary

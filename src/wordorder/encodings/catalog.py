@@ -31,6 +31,7 @@ CATALOG: Registry[Encoding] = Registry(
         "tupe-r": "wordorder.encodings.tupe:TUPERelative",
         "untied-sum": "wordorder.encodings.untied_sum:UntiedSum",
         "fox": "wordorder.encodings.fox:Fox",
+        "relative-logits": "wordorder.encodings.relative_logits:RelativeLogits",
         "complex-order": "wordorder.encodings.complex_order:ComplexOrder",
         "complex-vanilla": "wordorder.encodings.complex_vanilla:ComplexVanilla",
     },
