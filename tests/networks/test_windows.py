@@ -197,3 +197,67 @@ def test_windows_without_a_meaning_are_refused():
     with pytest.raises(BadInput, match="a window of 1 token lets memory slots see nothing"):
         decoder("rope@1", memory=LookAheadMemory(3))
     assert decoder("rope@1", memory=SegmentRecurrence(3))(torch.tensor([[1, 2]])).hidden.isfinite().all()
+
+
+WINDOWED = ["rope@3,none", "t5@3,t5@5", "tupe-r@4", "fox@3", "rope@1,none", "learned+shaw@4", "relative-logits@5"]
+WINDOWED += ["transformer-xl@3,cope@4", "complex-order+rope@2"]
+
+
+@pytest.mark.parametrize("cuts", [[1] * 13, [5, 1, 1, 4, 2], [9, 4]], ids=str)
+@pytest.mark.parametrize("encoding", WINDOWED)
+def test_a_cache_keeps_the_keys_of_the_window_alone(encoding, cuts):
+    network, ids, cache = decoder(encoding, layers=2), torch.randint(1, 40, (3, 13)), KeyValueCache()
+    whole = network(ids, return_attentions=True)
+    steps = [network(piece, cache=cache, return_attentions=True) for piece in ids.split(cuts, 1)]
+    assert_close(torch.cat([step.hidden for step in steps], 1), whole.hidden, rtol=0, atol=1e-10)
+    for layer, (last, weights) in enumerate(zip(steps[-1].attentions, whole.attentions, strict=True)):
+        window = network.encoding.kind_of(layer).window
+        assert cache.tokens(layer) == cache.length == 13
+        assert cache._keys[layer].k.shape[2] == (13 if window is None else window - 1)
+        assert_close(last, weights[:, :, -cuts[-1] :], rtol=0, atol=1e-10)
+    rows = torch.tensor([2, 0])
+    cache.reorder(rows)
+    further = torch.randint(1, 40, (2, 2))
+    both = network(torch.cat((ids[rows], further), 1)).hidden
+    assert_close(network(further, cache=cache).hidden, both[:, 13:], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("encoding", ["rope@3,none", "tupe-a@4", "learned+t5@3"])
+def test_rows_padded_on_the_left_keep_their_windows_too(encoding):
+    network, ids, cache = decoder(encoding, layers=2), torch.randint(1, 40, (2, 9)), KeyValueCache()
+    offset, padding = torch.tensor([0, -3]), torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, :3] = True
+    whole = network(ids, Contiguous(9, offset), key_padding_mask=padding).hidden
+    for t in range(9):
+        seen = padding[:, : t + 1]
+        step = network(ids[:, t : t + 1], Contiguous(1, offset + t), key_padding_mask=seen, cache=cache).hidden
+        assert_close(step[~padding[:, t]], whole[:, t : t + 1][~padding[:, t]], rtol=0, atol=1e-10)
+    assert cache._keys[0].k.shape[2] == network.encoding.kind_of(0).window - 1
+
+
+def test_with_gaps_between_tokens_nothing_is_dropped():
+    network, ids = decoder("rope@3", layers=1), torch.randint(1, 40, (1, 6))
+    where = torch.tensor([[0, 2, 3, 7, 8, 9]])
+    whole, cache = network(ids, Arbitrary(where)).hidden, KeyValueCache()
+    for t in range(6):
+        at = {"positions": where[:, t : t + 1], "key_positions": where[:, : t + 1]}
+        assert_close(network(ids[:, t : t + 1], **at, cache=cache).hidden, whole[:, t : t + 1], rtol=0, atol=1e-10)
+    assert cache._keys[0].k.shape[2] == 6
+    dropped = KeyValueCache()
+    network(ids, cache=dropped)
+    keys = torch.arange(7)
+    with pytest.raises(BadInput, match="the cache has dropped keys of layer 0"):
+        network(ids[:, :1], keys[6:], key_positions=keys, cache=dropped)
+
+
+def test_in_a_network_of_ones_own_too():
+    positional = Positional("t5@3,rope", width=16, heads=2, layers=2, causal=True).double()
+    x, (q, k, v), cache = torch.randn(2, 9, 16).double(), torch.randn(3, 2, 2, 9, 8).double(), positional.cache()
+    whole = positional.prepare(x)
+    expected = [whole.attend(layer, q, k, v) for layer in range(2)]
+    for new in (slice(0, 4), slice(4, 5), slice(5, 9)):
+        step = positional.prepare(x[:, new], cache=cache)
+        for layer in range(2):
+            found = step.attend(layer, q[:, :, new], k[:, :, new], v[:, :, new])
+            assert_close(found, expected[layer][:, :, new], rtol=0, atol=1e-10)
+    assert [cache._keys[layer].k.shape[2] for layer in range(2)] == [2, 9]

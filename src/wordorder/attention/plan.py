@@ -61,6 +61,7 @@ def plan_layers(
     """
     kinds = terms.kinds
     if len(kinds) == 1:
+        mask, call = _of_last_keys(kinds[0], mask, call)
         return LayerPlans(terms, (plan_attention(kinds[0], mask, call, backend=backend, trusted=trusted),))
     alike = [[_alike(kind, other) for other in kinds] for kind in kinds]
     plans: list[Plan] = []
@@ -70,9 +71,17 @@ def plan_layers(
             plans.append(replace(plans[first], terms=kind))
             continue
         readers = sum(same[other] for other in terms.kind_of_layer) or call.layers
-        call_of_kind = replace(call, layers=readers)
-        plans.append(plan_attention(kind, mask, call_of_kind, backend=backend, trusted=trusted))
+        mask_of_kind, call_of_kind = _of_last_keys(kind, mask, replace(call, layers=readers))
+        plans.append(plan_attention(kind, mask_of_kind, call_of_kind, backend=backend, trusted=trusted))
     return LayerPlans(terms, tuple(plans))
+
+
+def _of_last_keys(terms: Terms, mask: Mask | Tensor | None, call: Call) -> tuple[Mask | Tensor | None, Call]:
+    """Return mask and call over the last keys, where the terms were made within a window."""
+    keys = call.keys if terms.positions is None else terms.positions[1].length
+    if keys >= call.keys or not isinstance(mask, Mask):
+        return mask, call
+    return mask.last(keys), replace(call, keys=keys)
 
 
 def plan_attention(

@@ -35,6 +35,10 @@ class Keys(NamedTuple):
         features = self.features and {name: each[:, :, window] for name, each in self.features.items()}
         return Keys(self.k[:, :, window], self.v[:, :, window], features)
 
+    def last(self, count: int) -> "Keys":
+        """Return the last keys, as many as a plan has; all where there are no more."""
+        return self if self.k.shape[2] <= count else self.columns(slice(self.k.shape[2] - count, None))
+
     def rows(self, index: Tensor) -> "Keys":
         """Return the keys of these rows of the batch, long (B,)."""
         features = {name: each.index_select(0, index) for name, each in self.features.items()}

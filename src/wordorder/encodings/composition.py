@@ -23,7 +23,7 @@ from wordorder.encodings.places import (
 from wordorder.encodings.terms import LayerTerms, Term, Terms, combine_terms
 from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.execution import no_autocast
-from wordorder.ops.positions import check_rows_agree
+from wordorder.ops.positions import check_rows_agree, last_positions
 
 
 class Composition(nn.Module):
@@ -172,22 +172,40 @@ class Composition(nn.Module):
             device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         return self.terms(query, key, dtype=dtype, device=device)
 
-    def terms(self, query: Positions, key: Positions, *, dtype: torch.dtype, device: torch.device) -> LayerTerms:
-        """Call each part once, at positions that were checked, and return the terms of all layers (see `prepare`)."""
-        terms: dict[str, Term] = {}
-        for name, part in self.parts.items():
-            place = self.place_of[name]
-            if issubclass(place, InAttention):
-                # of a bias a few rows of a table: 16 bits would cost exactness and save nothing
-                with no_autocast(device) if place is OnScores else nullcontext():
-                    terms[name] = part(query, key, dtype=dtype, device=device)
+    def terms(
+        self,
+        query: Positions,
+        key: Positions,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        within_windows: bool = False,
+    ) -> LayerTerms:
+        """Call each part at positions that were checked, and return the terms of all layers (see `prepare`).
+
+        Each part is called once; ``within_windows``, for queries at the end of a text without gaps, once for each
+        window: the terms of a kind are then of the last keys alone, those that a query sees.
+        """
+        terms: dict[tuple[str, int | None], Term] = {}
         kinds: tuple[Terms, ...] = ()
         for scale, kind in zip(self.scales, self.kinds, strict=True):
+            cut, key_of_kind = None, key
+            if within_windows and kind.window is not None and query.length + kind.window - 1 < key.length:
+                cut, key_of_kind = kind.window, last_positions(key, query.length + kind.window - 1)
+            of_parts: list[Term] = []
+            for name in kind.names:
+                if name not in self.parts or not issubclass(place := self.place_of[name], InAttention):
+                    continue
+                if (name, cut) not in terms:
+                    # of a bias a few rows of a table: 16 bits would cost exactness and save nothing
+                    with no_autocast(device) if place is OnScores else nullcontext():
+                        terms[name, cut] = self.parts[name](query, key_of_kind, dtype=dtype, device=device)
+                of_parts.append(terms[name, cut])
             of_kind = combine_terms(
                 scale,
-                [terms[name] for name in kind.names if name in terms],
+                of_parts,
                 window=kind.window,
-                positions=(query, key),
+                positions=(query, key_of_kind),
                 two_sided=self.two_sided,
                 head_dim=self.head_dim,
             )

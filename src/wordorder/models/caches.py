@@ -49,7 +49,8 @@ class BoundCache:
             return 0
         return int(self.cache.cross_attention_cache.get_seq_length())
 
-    def extend(self, layer: int, keys: Keys) -> Keys:
+    def extend(self, layer: int, keys: Keys, window: int | None = None) -> Keys:
+        del window  # what is dropped is the cache's own affair
         k, v = self._own.update(keys.k, keys.v, layer)
         return Keys(k, v, extend_features(self._own, layer, self._layers, keys.features))
 

@@ -5,6 +5,7 @@ from typing import Protocol
 from torch import Tensor
 
 from wordorder.attention import Keys
+from wordorder.errors import BadInput
 
 
 class Cache(Protocol):
@@ -24,8 +25,12 @@ class Cache(Protocol):
         """Number of tokens of the source of which cross-attention holds keys; 0 before the first step."""
         ...
 
-    def extend(self, layer: int, keys: Keys) -> Keys:
-        """Take this step's keys of layer ``layer`` (from 0), and return all so far."""
+    def extend(self, layer: int, keys: Keys, window: int | None = None) -> Keys:
+        """Take this step's keys of layer ``layer`` (from 0), and return all so far.
+
+        Of a layer with a window older keys may be dropped, which no later token sees: those before the last
+        ``window - 1``. None = all are seen.
+        """
         ...
 
     def source(self, layer: int, keys: Keys) -> Keys:
@@ -35,6 +40,8 @@ class Cache(Protocol):
 
 class KeyValueCache(Cache):
     """A cache in plain torch, which a decoder or `Positional` fills: one for each batch of texts, empty to begin with.
+
+    A layer with a window of w tokens ("rope@512") keeps the keys of the last w - 1.
 
     >>> import torch, wordorder
     >>> from wordorder.networks import KeyValueCache
@@ -47,11 +54,12 @@ class KeyValueCache(Cache):
 
     def __init__(self) -> None:
         self._keys: dict[int, Keys] = {}
+        self._tokens: dict[int, int] = {}
         self._source: dict[int, Keys] = {}
 
     @property
     def length(self) -> int:
-        return next(iter(self._keys.values())).k.shape[2] if self._keys else 0
+        return next(iter(self._tokens.values()), 0)
 
     @property
     def source_length(self) -> int:
@@ -63,12 +71,22 @@ class KeyValueCache(Cache):
         return next(iter(self._keys.values())).k.shape[0] if self._keys else None
 
     def tokens(self, layer: int) -> int:
-        """Return the number of tokens of which layer ``layer`` has keys here."""
-        return self._keys[layer].k.shape[2] if layer in self._keys else 0
+        """Return the number of tokens that layer ``layer`` has read, those without keys here included."""
+        return self._tokens.get(layer, 0)
 
-    def extend(self, layer: int, keys: Keys) -> Keys:
-        self._keys[layer] = self._keys[layer].then(keys) if layer in self._keys else keys
-        return self._keys[layer]
+    def extend(self, layer: int, keys: Keys, window: int | None = None) -> Keys:
+        tokens = self.tokens(layer) + keys.k.shape[2]
+        if layer in self._keys:
+            earlier = self._keys[layer]
+            if window is None and earlier.k.shape[2] < self.tokens(layer):
+                raise BadInput(
+                    f"the cache has dropped keys of layer {layer}, which had a window: begin with an empty one where"
+                    " key_positions are given"
+                )
+            keys = earlier.then(keys)
+        self._tokens[layer] = tokens
+        self._keys[layer] = keys if window is None else keys.last(window - 1)
+        return keys
 
     def source(self, layer: int, keys: Keys) -> Keys:
         return self._source.setdefault(layer, keys)

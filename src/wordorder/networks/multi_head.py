@@ -81,7 +81,8 @@ class SelfAttention(MultiHead):
         if len(terms.content) > 0:  # a tracer knows no "not" of a tuple
             features = terms.features(x_BSC, step.queries)
         keys = Keys(k, v, features.of_keys)
-        keys = keys if step.extend is None else step.extend(keys)
+        if step.extend is not None:
+            keys = step.extend(keys).last(step.plan.call.keys)  # a layer with a window sees no more
         mixed, left = step.attend(self, q, keys, features.of_queries)
         weights = step.weigh(q, keys, features.of_queries)
         return self.out(self._join(mixed)), Record(keys if step.keep else None, left, weights)

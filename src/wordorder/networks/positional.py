@@ -101,7 +101,8 @@ class Prepared:
         plan = self.plans.layer(layer)
         features = self._features(plan, layer, x)
         if self.cache is not None:
-            k, v, of_keys = self.cache.extend(layer, Keys(k, v, features.of_keys))
+            new_keys = Keys(k, v, features.of_keys)
+            k, v, of_keys = self.cache.extend(layer, new_keys, plan.terms.window).last(plan.call.keys)
             features = features._replace(of_keys=of_keys)
         tensors = () if plan.terms.bias is None else plan.terms.bias.tensors
         if not torch.is_grad_enabled() and not is_compiling() and any(tensor.requires_grad for tensor in tensors):
@@ -315,7 +316,8 @@ class Positional(nn.Module):
             layers=self.layers,
             dropout=self.dropout if self.training else 0.0,
         )
-        terms = self.encoding.terms(where, keys, dtype=call.dtype, device=x.device)
+        cut = cache is not None and isinstance(keys, Contiguous)
+        terms = self.encoding.terms(where, keys, dtype=call.dtype, device=x.device, within_windows=cut)
         return Prepared(plan_layers(terms, mask, call), call, cache)
 
     def cache(self) -> KeyValueCache:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wordorder.attention import Backend, Call, LayerPlans, LayerStep, Source, plan_layers
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
@@ -144,8 +145,10 @@ class Stack(nn.Module):
         """
         keys = positions if key_positions is None else key_positions
         call = self._call(like_BTC, positions.length, keys.length, return_attentions=return_attentions)
-        terms = self.encoding.terms(positions, keys, dtype=call.dtype, device=call.device)
         held = keys.length - positions.length
+        # a cache drops keys beyond a window
+        cut = held > 0 and isinstance(keys, Contiguous)
+        terms = self.encoding.terms(positions, keys, dtype=call.dtype, device=call.device, within_windows=cut)
         tokens_BS = valid_tokens(key_padding_mask, call.batch, keys.length, cached=held, device=call.device)
         mask = Mask(positions, keys, high=0 if causal else None, tokens_BS=tokens_BS)
         return plan_layers(terms, mask, call, backend=self._backend(backend), trusted=self.encoding.trusted)
@@ -166,13 +169,18 @@ class Stack(nn.Module):
         cross_attentions: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             all_hidden.append(x_BTC)
-            extend, source_of_layer = None, source
+            plan, extend, source_of_layer = plans.layer(index), None, source
             if cache is not None:
-                extend = partial(cache.extend, index)
+                # with gaps between tokens columns do not say which keys are beyond a window
+                cut = plan.terms.positions is not None and isinstance(plan.terms.positions[1], Contiguous)
+                extend = partial(cache.extend, index, window=plan.terms.window if cut else None)
                 source_of_layer = None if source is None else source._replace(extend=partial(cache.source, index))
-            step = LayerStep(plans.layer(index), extend=extend, source=source_of_layer, weights=return_attentions)
+            step = LayerStep(plan, extend=extend, source=source_of_layer, weights=return_attentions)
             x_BTC, record = run_layer(layer, x_BTC, step, checkpointed=self.checkpointed)
-            attentions += [] if record.weights is None else [record.weights]
+            weights = record.weights
+            if weights is not None and cache is not None:  # keys beyond the window have weight 0
+                weights = F.pad(weights, (cache.length - weights.shape[-1], 0))
+            attentions += [] if weights is None else [weights]
             cross_attentions += [] if record.source_weights is None else [record.source_weights]
         hidden = self.finish(x_BTC)
         return (

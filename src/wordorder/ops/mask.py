@@ -7,7 +7,7 @@ from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.ops.execution import is_sparse
-from wordorder.ops.positions import Packed, Positions, check_rows_agree, shift_between
+from wordorder.ops.positions import Packed, Positions, check_rows_agree, last_positions, shift_between
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,11 @@ class Mask:
         """Return the mask with |distance| < window as well."""
         low = 1 - window if self.low is None else max(self.low, 1 - window)
         return replace(self, low=low, high=window - 1 if self.high is None else min(self.high, window - 1))
+
+    def last(self, keys: int) -> "Mask":
+        """Return the mask over the last so many keys."""
+        tokens_BS = None if self.tokens_BS is None else self.tokens_BS[:, self.key.length - keys :]
+        return replace(self, key=last_positions(self.key, keys), tokens_BS=tokens_BS)
 
     def dense(self, device: torch.device | None = None) -> Tensor | None:
         """Return the mask as bool (B or 1, 1, T or 1, S), True = visible; None where nothing is hidden."""

@@ -236,6 +236,15 @@ def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, b
     return bucket + half * (distance > 0) if bidirectional else bucket
 
 
+def last_positions(positions: Positions, count: int) -> Positions:
+    """Return the positions of the last tokens of a text; of packed ones there is no last."""
+    before = positions.length - count
+    if isinstance(positions, Contiguous):
+        return Contiguous(count, positions.offset + before)
+    assert isinstance(positions, Arbitrary)
+    return Arbitrary(positions.position_BT[:, before:])
+
+
 def running_sum(x_BHS: Tensor, key: Positions | None) -> Tensor:
     """Return the sums over a text up to each token, in the order of positions (B, H, S); None = that of the columns.
 
