@@ -220,11 +220,15 @@ class Composition(nn.Module):
         """Return the parts that act in layer ``layer`` (from 0) or before the first layer."""
         return tuple(self.parts[name] for name in self.kind_of(layer).names if name in self.parts)
 
+    def all_parts(self) -> dict[str, nn.Module]:
+        """Return the encodings by name, with `replacement`."""
+        return {**dict(self.parts.items()), **self._replacing}
+
     def cost_parts(self) -> dict[str, int]:
         """Return the number of parameters by part of each encoding, without the table of token embeddings itself."""
         return {
             f"{name} {part}": count
-            for name, encoding in {**dict(self.parts.items()), **self._replacing}.items()
+            for name, encoding in self.all_parts().items()
             if isinstance(encoding, Encoding)
             for part, count in encoding.cost_parts().items()
         }

@@ -110,7 +110,11 @@ def combine_terms(
     two_sided: bool = False,
     head_dim: int | None = None,
 ) -> Terms:
-    """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added."""
+    """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added.
+
+    Raises:
+        BadInput: an encoding has returned something else.
+    """
     moves: list[tuple[Move, Move]] = []
     content: list[ContentTerm] = []
     bias: Bias | None = None
@@ -119,7 +123,12 @@ def combine_terms(
             bias = term if bias is None else bias + term
         elif isinstance(term, ContentTerm):
             content.append(term)
-        else:
+        elif isinstance(term, tuple) and len(term) == 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
             moves.append(term)
+        else:
+            raise BadInput(
+                "an encoding's forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), a ContentTerm, or two"
+                f" Moves, of the queries and of the keys, got {type(term).__name__}"
+            )
     queries, keys = zip(*moves, strict=True) if moves else ((), ())
     return Terms(scale, bias, queries, keys, tuple(content), window, positions, two_sided, head_dim)
