@@ -33,8 +33,8 @@ def inputs(batch, length, rows=1):
     return ids, positions
 
 
-def tables_of(given, width):
-    return WaveTables(*given, width=width)
+def tables_of(given, width, padding_idx=None):
+    return WaveTables(*given, width=width, padding_idx=padding_idx)
 
 
 def from_paper(ids, positions, given, width, padding_idx=None):
@@ -76,7 +76,7 @@ def check(scheme, shape, dtype, bound, *, rows=1, padding_idx=None, width=5, zer
     if zero:
         with torch.no_grad():
             given[0][:, 0] = 0
-    real, imag = waves(ids, positions, tables_of(given, width), padding_idx=padding_idx, sparse=sparse)
+    real, imag = waves(ids, positions, tables_of(given, width, padding_idx), sparse=sparse)
     out, partial = from_paper(ids, positions, given, width, padding_idx)
     assert real.dtype == imag.dtype == dtype
     assert_close(real.double(), out.real, rtol=0, atol=bound)
@@ -120,7 +120,7 @@ def test_padding_rows_of_zeros_do_not_cost_the_fast_path(monkeypatch):
     given = draw(("full", "full", None, None), 5)
     given[0].data[2] = 0
     monkeypatch.setattr(WaveGradient, "_from_angles", None)
-    real, imag = waves(ids, positions, WaveTables(*given), padding_idx=2)
+    real, imag = waves(ids, positions, WaveTables(*given, padding_idx=2))
     (real + imag).sum().backward()
     assert (given[0].grad[2] == 0).all()
 
@@ -155,7 +155,7 @@ def test_the_plain_formula_is_the_same_function_with_the_same_gradients(scheme):
     tables = [table for table in given if table is not None]
     results = []
     for function in (waves, plain_waves):
-        real, imag = function(ids, positions, tables_of(given, 5), padding_idx=2)
+        real, imag = function(ids, positions, tables_of(given, 5, padding_idx=2))
         results.append((real, imag, *torch.autograd.grad((real * imag.exp()).sum(), tables)))
     for ours, plain in zip(*results, strict=True):
         assert_close(ours, plain, rtol=1e-12, atol=1e-12)
@@ -204,7 +204,7 @@ def test_second_derivatives_match_finite_differences(scheme):
     def run(*tables):
         rest = iter(tables)
         filled = [None if kind is None else next(rest) for kind in scheme]
-        return waves(ids, positions, WaveTables(*filled), padding_idx=1)
+        return waves(ids, positions, WaveTables(*filled, padding_idx=1))
 
     assert torch.autograd.gradcheck(run, tables)
     assert torch.autograd.gradgradcheck(run, tables)
@@ -261,7 +261,7 @@ def test_compiled_in_one_graph_with_the_same_gradients(scheme):
     tables = [table for table in given if table is not None]
 
     def run(ids, positions, *given):
-        return waves(ids, positions, WaveTables(*given), padding_idx=1)
+        return waves(ids, positions, WaveTables(*given, padding_idx=1))
 
     results = []
     for function in (run, torch.compile(run, fullgraph=True, backend="aot_eager")):
@@ -309,7 +309,7 @@ def test_waves_on_a_gpu_equal_those_on_the_cpu(scheme):
     results = []
     for device in ("cpu", "cuda"):
         moved = [None if table is None else table.detach().to(device).requires_grad_() for table in given]
-        real, imag = waves(ids.to(device), positions.to(device), tables_of(moved, 6), padding_idx=1)
+        real, imag = waves(ids.to(device), positions.to(device), tables_of(moved, 6, padding_idx=1))
         (real * imag.exp()).sum().backward()
         results.append([real, imag, *(table.grad for table in moved if table is not None)])
     for here, there in zip(*results, strict=True):
@@ -323,7 +323,7 @@ def test_function_transforms_and_forward_mode_know_the_gradients(function):
     amplitude, frequency = (table.detach() for table in draw(("full", "word"), 4))
 
     def loss(amplitude, frequency, ids, positions):
-        real, imag = function(ids, positions, WaveTables(amplitude, frequency), padding_idx=1)
+        real, imag = function(ids, positions, WaveTables(amplitude, frequency, padding_idx=1))
         return (real * imag + real).sum()
 
     leaves = [amplitude.clone().requires_grad_(), frequency.clone().requires_grad_()]

@@ -101,7 +101,7 @@ class WaveEmbedding(nn.Module):
 
     def tables(self) -> WaveTables:
         """Return the tables in the form that `waves` takes."""
-        return WaveTables(self.amplitude, self.frequency, self.phase, self.decay, width=self.width)
+        return WaveTables(self.amplitude, self.frequency, self.phase, self.decay, self.width, self.padding_idx)
 
     def named_tables(self) -> dict[str, nn.Parameter]:
         """Return the existing tables by name."""
@@ -121,7 +121,7 @@ class WaveEmbedding(nn.Module):
         check_positions_fit("positions", where, *token_ids.shape)
         position_BT = where.index_BT(token_ids.device)
         sparse = self.sparse and torch.is_grad_enabled()
-        return waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx, sparse=sparse)
+        return waves(token_ids, position_BT, self.tables(), sparse=sparse)
 
     def draw_parameters(self, std: float, generator_for: Generators | None = None) -> None:
         """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.

@@ -32,7 +32,7 @@ from wordorder.ops.execution import no_autocast, transformed
 _TILE_ROWS = 256
 """Tokens per step on a CPU: a few tensors of 256 rows stay in its cache."""
 
-_Where = tuple[slice, slice]
+_Tile = tuple[slice, slice]
 """The slices of examples and of tokens that make up a tile."""
 
 
@@ -50,15 +50,17 @@ class WaveTables:
     """c, of which softplus is the rate of decay per token, which therefore is never negative; None = no decay."""
     width: int | None = None
     """Channels, D; None = those of the widest table."""
+    padding_idx: int | None = None
+    """Token id that is exactly 0 and sends no gradient, whatever its tables are."""
 
-    def given(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    def all_four(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Return amplitude, frequency, phase and decay."""
         return (self.amplitude, self.frequency, self.phase, self.decay)
 
     @property
     def channels(self) -> int:
         """Number of channels, D."""
-        return self.width or max(table.shape[1] for table in self.given() if table is not None)
+        return self.width or max(table.shape[1] for table in self.all_four() if table is not None)
 
     @property
     def wide(self) -> torch.dtype:
@@ -89,9 +91,15 @@ class WaveTables:
         return torch.exp(-F.softplus(self.rows(self.decay, ids_BT)) * self.steps(position_BT).clamp(min=0))
 
     def modulus(self, ids_BT: Tensor, position_BT: Tensor) -> Tensor:
-        """Return ``r exp(-softplus(c) max(p, 0))``, broadcastable to (B, T, D)."""
+        """Return ``r exp(-softplus(c) max(p, 0))``, 0 for padding, broadcastable to (B, T, D)."""
         amplitude, damping = self.rows(self.amplitude, ids_BT), self.damping(ids_BT, position_BT)
-        return amplitude if damping is None else amplitude * damping
+        return self.at_padding(amplitude if damping is None else amplitude * damping, ids_BT, 0)
+
+    def at_padding(self, x_BTD: Tensor, ids_BT: Tensor, value: float) -> Tensor:
+        """Return x with another value for padding."""
+        if self.padding_idx is None:
+            return x_BTD
+        return x_BTD.masked_fill((ids_BT == self.padding_idx)[..., None], value)
 
 
 def wrap_phase(phase: Tensor) -> Tensor:
@@ -101,25 +109,16 @@ def wrap_phase(phase: Tensor) -> Tensor:
     return torch.sub(phase, turns, alpha=turn)
 
 
-def plain_waves(
-    token_ids_BT: Tensor, position_BT: Tensor, tables: WaveTables, *, padding_idx: int | None = None
-) -> tuple[Tensor, Tensor]:
+def plain_waves(token_ids_BT: Tensor, position_BT: Tensor, tables: WaveTables) -> tuple[Tensor, Tensor]:
     """Compute `waves` as the formula stands: for compilers, exporters and second derivatives."""
     angle = tables.angle(token_ids_BT, position_BT)
     modulus = tables.modulus(token_ids_BT, position_BT)
-    if padding_idx is not None:
-        modulus = modulus.masked_fill((token_ids_BT == padding_idx)[..., None], 0)
     shape, dtype = (*token_ids_BT.shape, tables.channels), tables.amplitude.dtype
     return (modulus * angle.cos()).to(dtype).expand(shape), (modulus * angle.sin()).to(dtype).expand(shape)
 
 
 def waves(
-    token_ids_BT: Tensor,
-    position_BT: Tensor,
-    tables: WaveTables,
-    *,
-    padding_idx: int | None = None,
-    sparse: bool = False,
+    token_ids_BT: Tensor, position_BT: Tensor, tables: WaveTables, *, sparse: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the real and imaginary part of every token's wave at its position.
 
@@ -131,7 +130,6 @@ def waves(
         token_ids_BT: rows of the tables, long (B, T).
         position_BT: where the tokens stand, any integers, (B or 1, T).
         tables: amplitude, frequency, phase, decay.
-        padding_idx: token id that is exactly 0 and sends no gradient, whatever its tables are.
         sparse: gradients of tables of V rows are sparse, one coalesced row per distinct token of the batch; tables that
             all words share keep dense ones. Compilers know no sparse gradients: torch.compile breaks its graph.
 
@@ -140,18 +138,16 @@ def waves(
     """
     if sparse:
         outside: Any = torch.compiler.disable(_apply)  # not at import, which would load the compiler
-        return outside(token_ids_BT, position_BT, tables, padding_idx, sparse)
+        return outside(token_ids_BT, position_BT, tables, sparse)
     if torch.compiler.is_compiling():
-        return plain_waves(token_ids_BT, position_BT, tables, padding_idx=padding_idx)
-    return _apply(token_ids_BT, position_BT, tables, padding_idx, sparse)
+        return plain_waves(token_ids_BT, position_BT, tables)
+    return _apply(token_ids_BT, position_BT, tables, sparse)
 
 
-def _apply(
-    ids: Tensor, position: Tensor, tables: WaveTables, padding_idx: int | None, sparse: bool
-) -> tuple[Tensor, Tensor]:
+def _apply(ids: Tensor, position: Tensor, tables: WaveTables, sparse: bool) -> tuple[Tensor, Tensor]:
     if transformed():
-        return plain_waves(ids, position, tables, padding_idx=padding_idx)
-    return _Waves.apply(ids, position, tables.width, padding_idx, sparse, *tables.given())
+        return plain_waves(ids, position, tables)
+    return _Waves.apply(ids, position, tables.width, tables.padding_idx, sparse, *tables.all_four())
 
 
 class _Waves(torch.autograd.Function):
@@ -165,34 +161,32 @@ class _Waves(torch.autograd.Function):
         width: int | None,
         padding_idx: int | None,
         sparse: bool,
-        *given: Any,
+        *all_four: Any,
     ) -> tuple[Tensor, Tensor]:
-        tables = WaveTables(*given, width=width)
-        real, imag, keep = _forward(ids, position, tables, padding_idx)
+        real, imag, keep = _forward(ids, position, WaveTables(*all_four, width=width, padding_idx=padding_idx))
         ctx.width, ctx.padding_idx, ctx.sparse = width, padding_idx, sparse
-        ctx.save_for_backward(ids, position, *((real, imag) if keep else (None, None)), *given)
+        ctx.save_for_backward(ids, position, *((real, imag) if keep else (None, None)), *all_four)
         return real, imag
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        ids, position, real, imag, *given = ctx.saved_tensors
-        tables, wanted, others = WaveTables(*given, width=ctx.width), ctx.needs_input_grad[5:], (None,) * 5
+        ids, position, real, imag, *all_four = ctx.saved_tensors
+        tables = WaveTables(*all_four, width=ctx.width, padding_idx=ctx.padding_idx)
+        wanted, others = ctx.needs_input_grad[5:], (None,) * 5
         if torch.is_grad_enabled():
             if ctx.sparse:
                 raise RuntimeError("a second derivative needs dense gradients: build the embedding with sparse=False")
-            return *others, *_differentiable(ids, position, tables, ctx.padding_idx, wanted, upstream)
-        gradient = WaveGradient(ids, position, tables, ctx.padding_idx, ctx.sparse, wanted)
+            return *others, *_differentiable(ids, position, tables, wanted, upstream)
+        gradient = WaveGradient(ids, position, tables, ctx.sparse, wanted)
         with no_autocast(ids.device):
             return *others, *gradient.by_tiles(upstream, None if real is None else (real, imag))
 
 
-def _forward(ids: Tensor, position: Tensor, tables: WaveTables, padding_idx: int | None) -> tuple[Tensor, Tensor, bool]:
+def _forward(ids: Tensor, position: Tensor, tables: WaveTables) -> tuple[Tensor, Tensor, bool]:
     """Return the outputs, and whether to keep them for the backward pass, which would else compute many sines."""
     shape = torch.Size((*ids.shape, tables.channels))
     angle = tables.angle(ids, position)
     modulus = tables.modulus(ids, position)
-    if padding_idx is not None:
-        modulus = modulus.masked_fill((ids == padding_idx)[..., None], 0)
     dtype = tables.amplitude.dtype
     if angle.shape == shape:  # every token its own sines: in place, page faults cost as much as the sines
         real, imag = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
@@ -205,12 +199,11 @@ def _differentiable(
     ids: Tensor,
     position: Tensor,
     tables: WaveTables,
-    padding_idx: int | None,
     wanted: tuple[bool, ...],
     upstream: tuple[Tensor, ...],
 ) -> tuple[Tensor | None, ...]:
-    inputs = [table for table, want in zip(tables.given(), wanted, strict=True) if want and table is not None]
-    outputs = plain_waves(ids, position, tables, padding_idx=padding_idx)
+    inputs = [table for table, want in zip(tables.all_four(), wanted, strict=True) if want and table is not None]
+    outputs = plain_waves(ids, position, tables)
     gradients = iter(torch.autograd.grad(outputs, inputs, upstream, create_graph=True, allow_unused=True))
     return tuple(next(gradients) if want else None for want in wanted)
 
@@ -222,7 +215,6 @@ class WaveGradient:
     ids: Tensor
     position: Tensor
     tables: WaveTables
-    padding_idx: int | None
     sparse: bool
     wanted: tuple[bool, ...]
     """Whether amplitude, frequency, phase and decay need a gradient."""
@@ -250,17 +242,16 @@ class WaveGradient:
     def _totals(self) -> "list[_TableGradient | None]":
         return [
             _TableGradient(self, table) if want and table is not None else None
-            for table, want in zip(self.tables.given(), self.wanted, strict=True)
+            for table, want in zip(self.tables.all_four(), self.wanted, strict=True)
         ]
 
     def _from_outputs(
-        self, where: _Where, g: Tensor, h: Tensor, outputs: tuple[Tensor, Tensor]
+        self, where: _Tile, g: Tensor, h: Tensor, outputs: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return dr, da and dm m of a tile; None where an amplitude is so near 0 that dm m / r has lost its digits."""
         real, imag = (output[where] for output in outputs)
-        r = self.tables.rows(self.tables.amplitude, self.ids[where])
-        if self.padding_idx is not None:  # its outputs are 0: 0 / 1 is its gradient
-            r = r.masked_fill((self.ids[where] == self.padding_idx)[..., None], 1)
+        # the outputs of padding are 0: 0 / 1 is its gradient
+        r = self.tables.at_padding(self.tables.rows(self.tables.amplitude, self.ids[where]), self.ids[where], 1)
         if r.abs().min() < 1e-30:
             return None
         moduli = torch.mul(g, real).addcmul_(h, imag)
@@ -268,7 +259,7 @@ class WaveGradient:
         return moduli / r, angles, moduli
 
     def _from_angles(
-        self, where: _Where, g: Tensor, h: Tensor, shared: tuple[Tensor, Tensor] | None
+        self, where: _Tile, g: Tensor, h: Tensor, shared: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same gradients from cosines and sines, exact for every amplitude."""
         ids, position = self.ids[where], _part(self.position, where)
@@ -280,10 +271,7 @@ class WaveGradient:
         damping = self.tables.damping(ids, position)
         modulus = self.tables.modulus(ids, position)
         along, across = (g * cos).addcmul_(h, sin), (h * cos).addcmul_(g, sin, value=-1)
-        if self.padding_idx is not None:
-            padding = (ids == self.padding_idx)[..., None]
-            along, across = along.masked_fill_(padding, 0), across.masked_fill_(padding, 0)
-        amplitudes = along if damping is None else along * damping
+        amplitudes = self.tables.at_padding(along if damping is None else along * damping, ids, 0)
         return amplitudes, across * modulus, along * modulus
 
     def _shared_waves(self) -> tuple[Tensor, Tensor] | None:
@@ -295,7 +283,7 @@ class WaveGradient:
         return angle.cos(), angle.sin()
 
 
-def _tiles(ids: Tensor) -> Iterator[_Where]:
+def _tiles(ids: Tensor) -> Iterator[_Tile]:
     """Yield slices of (B, T) of at most a few hundred tokens on a CPU; on other devices one slice of everything."""
     batch, length = ids.shape
     if ids.device.type != "cpu":
@@ -307,7 +295,7 @@ def _tiles(ids: Tensor) -> Iterator[_Where]:
             yield slice(b, b + rows), slice(t, t + _TILE_ROWS)
 
 
-def _part(tensor: Tensor, where: _Where) -> Tensor:
+def _part(tensor: Tensor, where: _Tile) -> Tensor:
     """Return a tile of a tensor of shape (B or 1, T or 1, ...)."""
     rows, tokens = where
     return tensor[rows if tensor.shape[0] > 1 else slice(None), tokens if tensor.shape[1] > 1 else slice(None)]
@@ -323,7 +311,7 @@ class _TableGradient:
         make = torch.empty if self.by_word else torch.zeros
         self.total = make(shape, dtype=torch.promote_types(table.dtype, torch.float32), device=table.device)
 
-    def add(self, part: Tensor, weight: Tensor | None, ids: Tensor, where: _Where) -> None:
+    def add(self, part: Tensor, weight: Tensor | None, ids: Tensor, where: _Tile) -> None:
         """Add the gradient (b, t, D) of a tile's tokens, times a weight per token (b or 1, t, 1)."""
         full = part.expand(*ids.shape, self.call.tables.channels)
         if self.by_word and self.by_channel:
