@@ -163,9 +163,6 @@ class DeBERTaScores(ContentTerm):
     def layer(self, index: int) -> "DeBERTaScores":
         return replace(self, index=index)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
-        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
-
     def as_bias(
         self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:

@@ -123,9 +123,6 @@ class FoxTerm(ContentTerm):
     def with_features(self, features: TokenFeatures, positions: tuple[Positions, Positions] | None) -> "FoxTerm":
         return replace(self, log_gates_BHSF=features.of_keys["log_gates"], positions=positions)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
-        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
-
     def as_bias(
         self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:

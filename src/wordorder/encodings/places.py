@@ -260,7 +260,10 @@ NO_FEATURES = TokenFeatures({}, {})
 
 
 class ContentTerm(ABC):
-    """A term of the scores that depends on queries, keys or the layer's input, bound to one forward and one layer."""
+    """A term of the scores that depends on queries, keys or the layer's input, bound to one forward and one layer.
+
+    A class defines `layer` and either `scores` or `as_bias`, each of which is made of the other where it is left out.
+    """
 
     low_rank: ClassVar[int] = 0
     """Channels of the factors of its bias, where that is of low rank; 0 = it is not."""
@@ -284,9 +287,11 @@ class ContentTerm(ABC):
         del features, positions
         return self
 
-    @abstractmethod
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
         """Return what is added to the scores, already scaled: (B, H, T, S)."""
+        if type(self).as_bias is ContentTerm.as_bias:
+            raise TypeError(f"{type(self).__name__} must define scores or as_bias")
+        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
     def as_bias(
         self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool

@@ -127,9 +127,6 @@ class RelativeLogitsTerm(ContentTerm):
         del positions
         return replace(self, mix_BHTR=features.of_queries["mix"])
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
-        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
-
     def as_bias(
         self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:

@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -116,14 +116,14 @@ class TransformerXL(OnScoresByContent):
         maps = sum(parameter.numel() for parameter in self.projections.parameters())
         return {"W_r": maps, "u, v": sum(parameter.numel() for parameter in self.parameters()) - maps}
 
-    def vectors(self) -> "Vectors":
-        """Return u, v and their counterparts for keys to the right, (H, D) each; (L, H, D) where layers have their own.
+    def vectors(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return u and v for keys to the left, and for keys to the right; (L, H, D) each if layers have their own.
 
-        A vector that a side does not have is the other side's.
+        A vector that the right side does not have is the left side's.
         """
         right_v = self.position_bias if self.sides == "signed" else self.position_bias_right
         right_u = self.content_bias_right if self.sides == "two-vectors" else self.content_bias
-        return Vectors(self.content_bias, self.position_bias, right_u, right_v)
+        return (self.content_bias, self.position_bias), (right_u, right_v)
 
     def sines(self, back: Tensor) -> Tensor:
         """Return R(t) of t = query - key, (..., C) in at least float32; |t| in place of t unless signed; clamped."""
@@ -158,15 +158,6 @@ class TransformerXL(OnScoresByContent):
         return TransformerXLScores(self, back_BW, self.sines(back_BW), column_BTS, left, self.vectors())
 
 
-class Vectors(NamedTuple):
-    """The vectors u and v, as they are for keys to the left and for keys to the right."""
-
-    u: Tensor
-    v: Tensor
-    right_u: Tensor
-    right_v: Tensor
-
-
 @dataclass(frozen=True)
 class TransformerXLScores(ContentTerm):
     """The term of Transformer-XL in one forward pass and one layer."""
@@ -179,7 +170,8 @@ class TransformerXLScores(ContentTerm):
     """The index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1."""
     left: int | None
     """Number of distances, the first ones, that are not to the right; None = unknown without reading a tensor."""
-    vectors: "Vectors"
+    vectors: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    """u and v for keys to the left, and for keys to the right."""
     index: int = 0
     all_right: bool = False
 
@@ -189,9 +181,6 @@ class TransformerXLScores(ContentTerm):
     def right_only(self) -> "TransformerXLScores":
         """Return the term with the vectors of the right side for all keys (``attn_type`` 33); no effect if signed."""
         return replace(self, all_right=True)
-
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
-        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
     def as_bias(
         self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
@@ -213,11 +202,12 @@ class TransformerXLScores(ContentTerm):
         return None, term + LowRankBias(ones_BHT1, u_k_BHS1)
 
     def _vectors(self, *, right: bool) -> tuple[Tensor, Tensor]:
-        u, v, right_u, right_v = self.vectors
-        if self.encoding.sides != "signed":
-            v = right_v if right else _with_zero_gradient(v, right_v)
-        if self.encoding.sides == "two-vectors":
-            u = right_u if right else _with_zero_gradient(u, right_u)
+        """Return u and v of one side, (H, D) each."""
+        (u, v), (right_u, right_v) = self.vectors
+        if right:
+            u, v = right_u, right_v
+        else:
+            u, v = _with_zero_gradient(u, right_u), _with_zero_gradient(v, right_v)
         return (u[self.index], v[self.index]) if self.encoding.vectors_per_layer else (u, v)
 
     def _side(self, visible: Mask | Tensor | None) -> bool | None:
@@ -279,7 +269,7 @@ def _with_zero_gradient(vector: Tensor, other: Tensor) -> Tensor:
 
     DDP would wait for a missing gradient and fail.
     """
-    return vector + 0.0 * other
+    return vector if other is vector else vector + 0.0 * other
 
 
 def _occurring(back_BTS: Tensor) -> tuple[Tensor, Tensor]:
