@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from wordorder.encodings.places import Encoding, OnScores, check_choice, check_positive
 from wordorder.encodings.t5 import T5
-from wordorder.ops import Bias, Contiguous, LowRankBias, Positions, PositionsLike, as_positions
+from wordorder.ops import Bias, Contiguous, LowRankBias, Positions
 from wordorder.ops.positions import table_rows
 
 CLS = Literal["position-0", "none"]
@@ -52,15 +52,8 @@ class ProjectedPositions(Encoding):
             "norm": sizes["norm"],
         }
 
-    def position_queries(self, positions: Positions, device: torch.device | None) -> Tensor:
-        """Return the position queries, (1 or B, H, T, d)."""
-        return self._projected(self.query_projection, positions, device)
-
-    def position_keys(self, positions: Positions, device: torch.device | None) -> Tensor:
-        """Return the position keys, (1 or B, H, T, d)."""
-        return self._projected(self.key_projection, positions, device)
-
-    def _projected(self, projection: nn.Module, positions: Positions, device: torch.device | None) -> Tensor:
+    def projected(self, projection: nn.Module, positions: Positions, device: torch.device | None) -> Tensor:
+        """Return the position queries or keys, by the projection of either, (1 or B, H, T, d)."""
         row_BT = table_rows(positions, self.max_positions, device, first_row=self.first_row)
         if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
             vector_BTC = projection(self.norm(self.table(row_BT)))
@@ -165,7 +158,7 @@ class TUPE(ProjectedPositions, OnScores):
         """True if [CLS], at position 0, has numbers of its own."""
         return self.cls == "position-0"
 
-    def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
+    def maps(self, positions: Positions) -> dict[str, Tensor]:
         """Return the matrices for a figure, (1 or B, H, N, N) each: the "absolute" part, here the whole bias."""
         return {"absolute": self(positions, positions).dense()}
 
@@ -201,12 +194,12 @@ class TUPE(ProjectedPositions, OnScores):
         self, query: Positions, key: Positions, device: torch.device, cls_scores: tuple[Tensor, Tensor] | None
     ) -> Bias:
         """Return the low-rank term: these scores on the [CLS] row and column, V elsewhere."""
-        a_BHTD = self.position_queries(query, device) * self.content_scale(self.head_dim)
-        c_BHSD = self.position_keys(key, device)
+        a_BHTD = self.projected(self.query_projection, query, device) * self.content_scale(self.head_dim)
+        c_BHSD = self.projected(self.key_projection, key, device)
         if cls_scores is None:
             return LowRankBias(a_BHTD, c_BHSD)
         row_BHS, column_BHT = cls_scores
-        cls_query_BHT1, cls_key_BHS1 = (_is_cls(positions, device) for positions in (query, key))
+        cls_query_BHT1, cls_key_BHS1 = ((at.index_BT(device) == 0)[:, None, :, None] for at in (query, key))
         column_BHT1 = column_BHT[..., None].masked_fill(cls_query_BHT1, 0)
         a, c = a_BHTD.masked_fill(cls_query_BHT1, 0), c_BHSD.masked_fill(cls_key_BHS1, 0)
         query_factor = _join(a, cls_query_BHT1.type_as(a), column_BHT1)
@@ -287,13 +280,13 @@ class TUPERelative(TUPE):
         row = (self.others_to_cls,) if hasattr(self, "others_to_cls") else ()
         return (*super().zero_init_parameters(), *self.relative.zero_init_parameters(), *row)
 
-    def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
+    def maps(self, positions: Positions) -> dict[str, Tensor]:
         """Return the matrices for a figure: the "absolute" part, the "relative" part, and the "sum" with the reset."""
-        query, device = as_positions(positions), _device_of(self)
+        both, device = (positions, positions), _device_of(self)
         return {
-            "absolute": self._correlation(query, query, device, TUPE._cls_scores(self, query, query, device)).dense(),
-            "relative": self.relative(query, query).dense(),
-            "sum": self(query, query).dense(),
+            "absolute": self._correlation(*both, device, TUPE._cls_scores(self, *both, device)).dense(),
+            "relative": self.relative(*both).dense(),
+            "sum": self(*both).dense(),
         }
 
     def cost_parts(self) -> dict[str, int]:
@@ -320,10 +313,6 @@ class TUPERelative(TUPE):
 
 def _device_of(encoding: nn.Module) -> torch.device:
     return next(encoding.parameters()).device
-
-
-def _is_cls(positions: Positions, device: torch.device) -> Tensor:
-    return (positions.index_BT(device) == 0)[:, None, :, None]
 
 
 def _join(*parts: Tensor) -> Tensor:

@@ -65,4 +65,7 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
     ) -> tuple[Shift, Shift]:
         """Return position queries and position keys, in the dtype of the parameters."""
         del dtype
-        return Shift(self.position_queries(query, device)), Shift(self.position_keys(key, device))
+        return (
+            Shift(self.projected(self.query_projection, query, device)),
+            Shift(self.projected(self.key_projection, key, device)),
+        )
