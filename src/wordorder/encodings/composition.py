@@ -241,13 +241,13 @@ def encoding_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     of complex-order, not its amplitudes; the phases of complex-vanilla; and in real networks the projection of either
     to real channels, which all of a word's vector goes through.
     """
-    own: set[nn.Parameter] = set()
+    parameters: set[nn.Parameter] = set()
     for module in network.modules():
         if isinstance(module, Composition):
-            own |= set(module.parameters())
+            parameters |= set(module.parameters())
         elif isinstance(module, ReplacesEmbedding):
-            own |= set(module.parameters()) - {module.weight}
-    return {name: parameter for name, parameter in network.named_parameters() if parameter in own}
+            parameters |= set(module.parameters()) - {module.weight}
+    return {name: parameter for name, parameter in network.named_parameters() if parameter in parameters}
 
 
 def _keep_start_values(part: Encoding) -> None:
@@ -299,7 +299,7 @@ def _is_ours(kind: type) -> bool:
 def _content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
     """Return the factor on q.k where these encodings act together: 1/sqrt(head_dim) unless one of them sets another."""
     scales = {name: part.content_scale(head_dim) for name, part in parts.items()}
-    wanted = {scale for scale in scales.values() if scale is not None}
-    if len(wanted) > 1:
+    distinct = {scale for scale in scales.values() if scale is not None}
+    if len(distinct) > 1:
         raise ValueError(f"these encodings need different content scales and cannot act together: {scales}")
-    return wanted.pop() if wanted else head_dim**-0.5
+    return distinct.pop() if distinct else head_dim**-0.5

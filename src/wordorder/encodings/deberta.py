@@ -104,8 +104,8 @@ class DeBERTa(OnScoresByContent):
         self.span = furthest if buckets is None else buckets
         self.table = nn.Embedding(2 * self.span, width)
         self.key_projections, self.query_projections = (
-            nn.ModuleList(nn.Linear(width, heads * head_dim, bias=False) for _ in range(layers)) if wanted else None
-            for wanted in (content_to_position, position_to_content)
+            nn.ModuleList(nn.Linear(width, heads * head_dim, bias=False) for _ in range(layers)) if is_added else None
+            for is_added in (content_to_position, position_to_content)
         )
 
     def content_scale(self, head_dim: int) -> float | None:

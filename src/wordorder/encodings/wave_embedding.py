@@ -166,7 +166,7 @@ class WaveEmbedding(nn.Module):
         """
         check_positive(vocabulary=vocabulary)
         old = {name: table.data for name, table in self.named_tables().items()}
-        kept, self.vocabulary = min(vocabulary, self.vocabulary), vocabulary
+        common, self.vocabulary = min(vocabulary, self.vocabulary), vocabulary
         if self.padding_idx is not None and self.padding_idx >= vocabulary:
             self.padding_idx = None
         for name, table in self.named_tables().items():
@@ -175,7 +175,7 @@ class WaveEmbedding(nn.Module):
             table.data = table.data.new_empty(rows, table.shape[1])
         self.draw_parameters(float(old["amplitude"].float().std(correction=0)) if std is None else std)
         for name, table in self.named_tables().items():
-            table.data[:kept] = old[name][:kept]
+            table.data[:common] = old[name][:common]
 
     def extra_repr(self) -> str:
         """Return the sizes, for print."""

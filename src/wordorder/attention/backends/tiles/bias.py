@@ -30,8 +30,8 @@ class TermTiles(ABC):
     def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool) -> None:
         self.tensors, self.queries, self.wanted = tuple(tensors), queries, wanted
         self.shared = all(tensor.shape[0] == 1 for tensor in tensors)
-        given = tensors if wanted else ()
-        self.gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in given]
+        trained = tensors if wanted else ()
+        self.gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in trained]
 
     @abstractmethod
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
@@ -61,39 +61,50 @@ class LowRankTiles(TermTiles):
         return a_HRK, c_BHSK[min(example, c_BHSK.shape[0] - 1), tile.heads, tile.keys]
 
 
-class ToeplitzTiles(TermTiles):
-    """A Toeplitz term ``t[j - i + T - 1]`` with a table t (1, H, T + S - 1)."""
+def _askew(product_HRL: Tensor, keys: int) -> Tensor:
+    """Return a view (H, R, E) with columns by key of numbers with columns by distance.
 
-    skewed = torch.empty(0, 0)
-    keys = 0
+    Each row of the tile begins one element earlier in them than the row before: it is read with a row stride of one
+    less.
+    """
+    heads, rows, width = product_HRL.shape
+    strides, begin = (rows * width, width - 1, 1), product_HRL.storage_offset() + rows - 1
+    return product_HRL.as_strided((heads, rows, keys), strides, begin)
+
+
+class TilesByDistance(TermTiles):
+    """A term by distance: of its tile with columns by distance, (H, R, R + E - 1), the tile itself is a view."""
+
+    memory_HRL = torch.empty(0)
+    tile_shape: tuple[int, ...] = ()
+
+    def spread(self, tile_HRE: Tensor) -> Tensor:
+        """Return the tile with columns by distance, 0 at the distances that a row does not have."""
+        heads, rows, keys = tile_HRE.shape
+        if self.tile_shape != tile_HRE.shape:  # the numbers between the rows stay 0
+            self.memory_HRL, self.tile_shape = tile_HRE.new_zeros(heads, rows, rows + keys - 1), (heads, rows, keys)
+        _askew(self.memory_HRL, keys).copy_(tile_HRE)
+        return self.memory_HRL
+
+
+class ToeplitzTiles(TilesByDistance):
+    """A Toeplitz term ``t[j - i + T - 1]`` with a table t (1, H, T + S - 1)."""
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """Add to each row of the tile its window of the table.
 
-        The span of distances is repeated once per row and read with a row stride of one less, which gives each row its
-        window in a third of the time of gathering windows in reverse.
+        The span of distances is repeated once per row, a third of the time of gathering windows in reverse.
         """
         del example
-        heads, rows, keys = tile_HRE.shape
-        span_HL = self._span(self.tensors[0], tile).contiguous()
-        length = span_HL.shape[1]
-        repeated_HX = span_HL[:, None].expand(heads, rows, length).reshape(heads, rows * length)
-        strides, begin = (repeated_HX.stride(0), length - 1, 1), repeated_HX.storage_offset() + rows - 1
-        windows_HRE = repeated_HX.as_strided((heads, rows, keys), strides, begin)
+        _, rows, keys = tile_HRE.shape
+        span_HRL = self._span(self.tensors[0], tile)[:, None].expand(-1, rows, -1).contiguous()
+        windows_HRE = _askew(span_HRL, keys)
         tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
 
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Add the sum of each diagonal: rows written with stride W and read with W + 1 turn diagonals into columns."""
+        """Add the sum of each diagonal."""
         del example
-        heads, rows, keys = gradient_HRE.shape
-        width = rows + keys - 1
-        if self.skewed.shape[1] != rows - 1 + rows * (width + 1) or self.skewed.shape[0] != heads or self.keys != keys:
-            self.skewed, self.keys = gradient_HRE.new_zeros(heads, rows - 1 + rows * (width + 1)), keys
-        # the numbers between the rows stay 0
-        flat_HX = self.skewed[:, rows - 1 : rows - 1 + rows * width]
-        flat_HX.view(heads, rows, width)[..., :keys].copy_(gradient_HRE)
-        read_HRW = self.skewed.as_strided((heads, rows, width), (self.skewed.shape[1], width + 1, 1))
-        self._span(self.gradients[0], tile).add_(read_HRW.sum(1))
+        self._span(self.gradients[0], tile).add_(self.spread(gradient_HRE).sum(1))
 
     def _span(self, table_1HW: Tensor, tile: TileSlice) -> Tensor:
         """Return the part of the table for the distances in the tile, ascending."""
@@ -119,16 +130,13 @@ class DenseTiles(TermTiles):
         return tensor_BHTS[min(example, tensor_BHTS.shape[0] - 1), tile.heads, tile.rows, tile.keys]
 
 
-class RelativeTiles(TermTiles):
+class RelativeTiles(TilesByDistance):
     """A term ``q_i . r[j - i + T - 1 - first]``: queries (B or 1, H, T, D), vectors by distance (B or 1, H, ., D).
 
-    The product with the vectors of the tile's distances has one column per distance. Each row of the tile begins one
-    element earlier in it than the row before, so reading it with a row stride of one less gives one column per key.
+    The product with the vectors of the tile's distances has one column per distance, and is read askew.
     """
 
     product = torch.empty(0)
-    spread = torch.empty(0)
-    spread_of: tuple[int, ...] = ()
 
     def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
         super().__init__(tensors, queries, wanted)
@@ -149,13 +157,9 @@ class RelativeTiles(TermTiles):
 
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Write the gradient with columns by distance, and add its products with the vectors and with the queries."""
-        heads, rows, keys = gradient_HRE.shape
         q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
         dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, tile)
-        if self.spread_of != gradient_HRE.shape:  # the numbers between the rows stay 0
-            self.spread, self.spread_of = gradient_HRE.new_zeros(heads, rows, rows + keys - 1), (heads, rows, keys)
-        _askew(self.spread, keys).copy_(gradient_HRE)
-        by_distance_HRL = self.spread[..., columns]
+        by_distance_HRL = self.spread(gradient_HRE)[..., columns]
         dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
         dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
 
@@ -168,15 +172,8 @@ class RelativeTiles(TermTiles):
         stop = max(start, min(lowest + rows + keys - 1, r_BHWD.shape[2]))
         q_HRD = q_BHTD[min(example, q_BHTD.shape[0] - 1), tile.heads, tile.rows]
         r_HLD = r_BHWD[min(example, r_BHWD.shape[0] - 1), tile.heads, start:stop]
-        begin = min(start - lowest, rows + keys - 1) if stop > start else 0
+        begin = start - lowest if stop > start else 0
         return q_HRD, r_HLD, slice(begin, begin + stop - start)
-
-
-def _askew(product_HRL: Tensor, keys: int) -> Tensor:
-    """Return a view (H, R, E) with columns by key of a product with columns by distance."""
-    heads, rows, width = product_HRL.shape
-    strides, begin = (rows * width, width - 1, 1), product_HRL.storage_offset() + rows - 1
-    return product_HRL.as_strided((heads, rows, keys), strides, begin)
 
 
 class RelativeKeyTiles(RelativeTiles):
@@ -226,7 +223,7 @@ class BiasTiles:
             for kind, want in zip(kinds, wanted, strict=True)
         ]
         self.shared = [term for term in self.terms if term.shared]
-        self.own = [term for term in self.terms if not term.shared]
+        self.unshared = [term for term in self.terms if not term.shared]
         self.shared_wanted = [term for term in self.shared if term.wanted]
         only = self.shared[0] if len(self.shared) == 1 else None
         self.matrix = only if isinstance(only, DenseTiles) else None
@@ -248,7 +245,7 @@ class BiasTiles:
 
     def add_own(self, tile_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Add the terms that differ between examples."""
-        for term in self.own:
+        for term in self.unshared:
             term.add_to(tile_HRE, example, tile, first=False)
 
     def accumulator(self, scratch: Tensor, tile: TileSlice) -> Tensor | None:
@@ -267,16 +264,16 @@ class BiasTiles:
 
     def accumulate_own_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Add the gradient of one example's scores to the gradients of the terms that differ between examples."""
-        for term in self.own:
+        for term in self.unshared:
             if term.wanted:
                 term.accumulate_gradient(gradient_HRE, example, tile)
 
     def gradients(self) -> list[Tensor | None]:
         """Return the gradient of each tensor, in their order; None where it is not needed."""
-        found: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         for term in self.terms:
-            found += term.gradients or [None] * len(term.tensors)
-        return found
+            gradients += term.gradients or [None] * len(term.tensors)
+        return gradients
 
 
 def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> tuple[list[Kind], list[Tensor]]:
@@ -288,18 +285,18 @@ def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> 
     kinds: list[Kind] = []
     tensors: list[Tensor] = []
     for part in bias.parts():
-        own = list(part.tensors)
+        part_tensors = list(part.tensors)
         if isinstance(part, LowRankBias):
             kind = Kind(LowRankTiles, 2)
         elif isinstance(part, ToeplitzBias):
-            own, kind = [part.table_HW[None]], Kind(ToeplitzTiles, 1)
+            part_tensors, kind = [part.table_HW[None]], Kind(ToeplitzTiles, 1)
         elif isinstance(part, RelativeBias | RelativeKeyBias):
-            made = RelativeTiles if isinstance(part, RelativeBias) else RelativeKeyTiles
-            kind = Kind(partial(made, first=part.first), 2)
+            tile_class = RelativeTiles if isinstance(part, RelativeBias) else RelativeKeyTiles
+            kind = Kind(partial(tile_class, first=part.first), 2)
         elif isinstance(part, DenseBias):
-            own, kind = [part.tensor_BHTS.expand(-1, -1, queries, keys)], Kind(DenseTiles, 1)
+            part_tensors, kind = [part.tensor_BHTS.expand(-1, -1, queries, keys)], Kind(DenseTiles, 1)
         else:
             raise TypeError(f"no tiles for a bias of type {type(part).__name__}; add them to tiles/bias.py")
         kinds.append(kind)
-        tensors += [tensor.expand(-1, heads, *tensor.shape[2:]) for tensor in own]
+        tensors += [tensor.expand(-1, heads, *tensor.shape[2:]) for tensor in part_tensors]
     return kinds, tensors

@@ -77,9 +77,16 @@ class Inputs:
         return torch.empty(math.prod(shape), dtype=self.accum_dtype, device=self.q_BHTD.device)
 
     def scores(
-        self, tile_HRE: Tensor, shared: Tensor | None, bias: BiasTiles, example: int, tile: TileSlice, scale: float
+        self,
+        tile_HRE: Tensor,
+        shared: Tensor | None,
+        bias: BiasTiles,
+        example: int,
+        tile: TileSlice,
+        scale: float,
+        mask: Tensor | None,
     ) -> None:
-        """Write ``scale q k' + bias`` into the tile."""
+        """Write ``scale q k' + bias + mask`` into the tile."""
         q_HRD = self.q_BHTD[example, tile.heads, tile.rows]
         k_HDE = self.k_BHSD[example, tile.heads, tile.keys].transpose(1, 2)
         # converted before the product: what is common to all keys cancels in the softmax, but not in a rounded product
@@ -89,6 +96,8 @@ class Inputs:
         else:
             torch.baddbmm(shared, q_HRD, k_HDE, alpha=scale, out=tile_HRE)
         bias.add_own(tile_HRE, example, tile)
+        if mask is not None:
+            tile_HRE.add_(mask)
 
 
 def attend(
@@ -136,12 +145,10 @@ class _Attention(torch.autograd.Function):
         ctx: Any, options: TileOptions, q: Tensor, k: Tensor, v: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        trained = any(ctx.needs_input_grad)
-        keep = options.keep and trained
         inputs, kept = Inputs(q, k, v), None
         with no_autocast(q.device):
-            if keep:
-                output, lse, kept = forward_kept(options, inputs, tensors, need_lse=options.return_lse)
+            if options.keep and any(ctx.needs_input_grad):
+                output, lse, kept = forward_kept(options, inputs, tensors)
             else:
                 output, lse = forward(options, inputs, tensors)
         exact, output = output, output.to(inputs.input_dtype)
@@ -202,11 +209,11 @@ def _row_sums(grad_output_BHTE: Tensor, output_BHTE: Tensor, accum_dtype: torch.
 
 
 def forward_kept(
-    options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor], *, need_lse: bool
+    options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return output (B, H, T, E), log-sum-exp (B, H, T, 1) and weights (H, T, S) of each example, by tiles of rows.
 
-    Without ``need_lse`` the log-sum-exp is -inf everywhere.
+    The log-sum-exp is -inf everywhere where it is not returned.
     """
     q, v, accum_dtype = inputs.q_BHTD, inputs.v_BHSE, inputs.accum_dtype
     output, lse = _outputs(inputs, inputs.input_dtype)
@@ -217,22 +224,19 @@ def forward_kept(
     shape = row_tile(heads, queries, keys, band=options.tile_mask.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
     for tile in tiles(heads, queries, keys, shape):
-        shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.tiles(tile, inputs.accum_dtype)
-        for example in range(batch):
-            part = tile.limited_to(options.tile_mask.keys_seen(example, tile.rows))
-            if part.size() == 0:
-                continue
-            own = kept[example][part]
-            weights = own if q.dtype == accum_dtype else view(scratch, part)
-            columns, mask = tile.columns_of(part), masks[example]
-            inputs.scores(weights, _columns(shared, columns), bias, example, part, options.scale)
-            if mask is not None:
-                weights.add_(mask[..., columns])
-            _normalise(weights, rows_of(lse, example, part) if need_lse else None, options.rows_may_be_fully_masked)
-            given = weights if q.dtype == accum_dtype else own.copy_(weights)
+        shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.added(tile, accum_dtype)
+        for example, part, columns in options.tile_mask.parts(tile):
+            kept_part = kept[example][part]
+            weights = kept_part if q.dtype == accum_dtype else view(scratch, part)
+            of_bias, mask = _columns(shared, columns), _columns(masks[example], columns)
+            inputs.scores(weights, of_bias, bias, example, part, options.scale, mask)
+            _normalise(
+                weights, rows_of(lse, example, part) if options.return_lse else None, options.rows_may_be_fully_masked
+            )
+            narrow = weights if q.dtype == accum_dtype else kept_part.copy_(weights)
             if options.dropout:
-                given = given * options.dropout.keep_mask(example, tile)[..., columns]
-            torch.bmm(given, v[example, part.heads, part.keys], out=rows_of(output, example, part))
+                narrow = narrow * options.dropout.keep_mask(example, tile)[..., columns]
+            torch.bmm(narrow, v[example, part.heads, part.keys], out=rows_of(output, example, part))
     if options.dropout:
         output.mul_(options.dropout.rescale)
     return output, lse, kept
@@ -252,18 +256,13 @@ def forward(options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]) -> 
     for band in tiles(heads, queries, keys, (shape[0], shape[1], max(1, keys))):
         rows = [_Rows(inputs, band) for _ in range(batch)]
         for tile in tiles_of(band, shape[2]):
-            shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.tiles(tile, inputs.accum_dtype)
-            for example in range(batch):
-                part = tile.limited_to(options.tile_mask.keys_seen(example, tile.rows))
-                if part.size() == 0:
-                    continue
+            shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.added(tile, inputs.accum_dtype)
+            for example, part, columns in options.tile_mask.parts(tile):
                 weights = view(scratch, part)
                 if shared is not None and part == tile and bias.is_last_use(example, batch):
                     weights = shared  # the last use of the bias: overwrite it, one tile less in the cache
-                columns, mask = tile.columns_of(part), masks[example]
-                inputs.scores(weights, _columns(shared, columns), bias, example, part, options.scale)
-                if mask is not None:
-                    weights.add_(mask[..., columns])
+                of_bias, mask = _columns(shared, columns), _columns(masks[example], columns)
+                inputs.scores(weights, of_bias, bias, example, part, options.scale, mask)
                 keep_mask = options.dropout.keep_mask(example, tile)[..., columns] if options.dropout else None
                 rows[example].add_keys(weights, keep_mask, inputs.v_BHSE[example, part.heads, part.keys])
         for example in range(batch):
@@ -289,10 +288,10 @@ class _Rows:
         _exp_(scores.sub_(shift))
         before = _exp_(self.largest - shift)
         self.weight.mul_(before).add_(scores.sum(-1, keepdim=True))
-        given = scores if keep_mask is None else scores * keep_mask
+        weights = scores if keep_mask is None else scores * keep_mask
         self.value.mul_(before)
         # in accum_dtype, so that the row sums of the gradient, which are taken of the output, cancel
-        self.value.baddbmm_(given, values.to(given.dtype))
+        self.value.baddbmm_(weights, values.to(weights.dtype))
         self.largest = largest
 
     def finish(self, output: Tensor, lse: Tensor, options: TileOptions) -> None:
@@ -303,10 +302,10 @@ class _Rows:
 
 
 def _outputs(inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return zeros for the output, in memory (B, T, H, E) for the projection after it, and -inf for the log-sum-exp."""
+    """Return zeros for the output and -inf for the log-sum-exp."""
     v, (heads, queries, _) = inputs.v_BHSE, inputs.sizes
-    output = v.new_zeros(v.shape[0], queries, heads, v.shape[-1], dtype=dtype).transpose(1, 2)
-    return output, v.new_full((v.shape[0], heads, queries, 1), -math.inf, dtype=inputs.accum_dtype)
+    lse = v.new_full((v.shape[0], heads, queries, 1), -math.inf, dtype=inputs.accum_dtype)
+    return _zeros(v, (v.shape[0], heads, queries, v.shape[-1]), dtype), lse
 
 
 def _normalise(scores: Tensor, lse: Tensor | None, rows_may_be_fully_masked: bool) -> None:
@@ -354,7 +353,7 @@ class Backward:
             inputs.scratch(self.shape) for _ in range(4)
         )
         self.dq, self.dk, self.dv = (
-            _sums(like, inputs.accum_dtype) for like in (inputs.q_BHTD, inputs.k_BHSD, inputs.v_BHSE)
+            _zeros(x, x.shape, inputs.accum_dtype) for x in (inputs.q_BHTD, inputs.k_BHSD, inputs.v_BHSE)
         )
 
     def run(self) -> list[Tensor | None]:
@@ -369,13 +368,9 @@ class Backward:
         shared = masks = None
         if self.kept is None:
             shared = self.bias.shared_tile(self.bias_scratch, tile)
-            masks = self.options.tile_mask.tiles(tile, self.inputs.accum_dtype)
+            masks = self.options.tile_mask.added(tile, self.inputs.accum_dtype)
         total, started = self.bias.accumulator(self.total_scratch, tile), False
-        for example in range(self.grad_output.shape[0]):
-            part = tile.limited_to(self.options.tile_mask.keys_seen(example, tile.rows))
-            if part.size() == 0:
-                continue
-            columns = tile.columns_of(part)
+        for example, part, columns in self.options.tile_mask.parts(tile):
             mask = None if masks is None else _columns(masks[example], columns)
             weights = self._weights(_columns(shared, columns), mask, example, part)
             keep_mask = self.options.dropout.keep_mask(example, tile)[..., columns] if self.options.dropout else None
@@ -400,9 +395,7 @@ class Backward:
         is_last_use = self.bias.is_last_use(example, self.grad_output.shape[0])
         if shared is not None and is_last_use and shared.is_contiguous():
             weights = shared  # the last use of the bias: overwrite it, one tile less in the cache
-        self.inputs.scores(weights, shared, self.bias, example, part, self.options.scale)
-        if mask is not None:
-            weights.add_(mask)
+        self.inputs.scores(weights, shared, self.bias, example, part, self.options.scale, mask)
         return _exp_(weights.sub_(rows_of(self.lse, example, part)))
 
     def _example(
@@ -415,8 +408,8 @@ class Backward:
             tensor[example, part.heads, part.keys]
             for tensor in (self.inputs.k_BHSD, self.inputs.v_BHSE, self.dk, self.dv)
         )
-        given = (weights if keep_mask is None else weights * keep_mask).to(input_dtype)
-        _add_product(dv_HEF, given.transpose(1, 2), grad_output_HRF)
+        narrow = (weights if keep_mask is None else weights * keep_mask).to(input_dtype)
+        _add_product(dv_HEF, narrow.transpose(1, 2), grad_output_HRF)
         accum_dtype = self.inputs.accum_dtype  # dP - D cancels as well
         torch.bmm(grad_output_HRF.to(accum_dtype), v_HEF.to(accum_dtype).transpose(1, 2), out=gradient)
         if keep_mask is not None:
@@ -425,9 +418,9 @@ class Backward:
         if self.kept is not None and input_dtype != accum_dtype:
             delta_HR1 = delta_HR1 + (gradient * weights).sum(-1, keepdim=True)
         gradient.sub_(delta_HR1).mul_(weights)
-        given = gradient.to(input_dtype)
-        _add_product(rows_of(self.dq, example, part), given, k_HED, scale)
-        _add_product(dk_HED, given.transpose(1, 2), q_HRD, scale)
+        narrow = gradient.to(input_dtype)
+        _add_product(rows_of(self.dq, example, part), narrow, k_HED, scale)
+        _add_product(dk_HED, narrow.transpose(1, 2), q_HRD, scale)
         self.bias.accumulate_own_gradient(gradient, example, part)
 
 
@@ -451,10 +444,10 @@ def _columns(tensor: Tensor | None, columns: slice) -> Tensor | None:
     return None if tensor is None else tensor[..., columns]
 
 
-def _sums(like: Tensor, accum_dtype: torch.dtype) -> Tensor:
-    """Return zeros (B, H, T, D), laid out as (B, T, H, D) for the backward pass of the projection."""
-    batch, heads, tokens, channels = like.shape
-    return like.new_zeros(batch, tokens, heads, channels, dtype=accum_dtype).transpose(1, 2)
+def _zeros(like: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return zeros (B, H, T, D), in memory (B, T, H, D) for the projection after attention, or its backward pass."""
+    batch, heads, tokens, channels = shape
+    return like.new_zeros(batch, tokens, heads, channels, dtype=dtype).transpose(1, 2)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
