@@ -3,30 +3,22 @@
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_type_hints
 
 import torch
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
-from wordorder.encodings import (
-    CATALOG,
-    Composition,
-    Use,
-    canonical_name,
-    names_of,
-    options_of,
-    split_options,
-)
+from wordorder.encodings import CATALOG, Composition, Use, canonical_name, names_of, options_of, split_options
 from wordorder.errors import BadInput
 from wordorder.hints import fits, option_faults
 from wordorder.limits import one_line
 from wordorder.memory import MEMORIES, Memory
 from wordorder.models.faults import (
-    MOST_LAYERS,
     missing_classes,
     not_tied,
-    size_faults,
+    range_faults,
     stranger_faults,
     unknown_fields,
     unknown_memory,
@@ -141,16 +133,17 @@ class WordOrderConfig(PreTrainedConfig):
             if not fits(dict[str, Any], classes) or not all(fits(dict[str, str], s) for s in classes.values()):
                 raise BadInput(f"{key} must be a table of tables, got {str(classes)[:80]!r}")
         if missing := [
-            line for key, registry in REGISTRIES.items() for line in missing_classes(registry, trained_with[key])
+            line for key, classes in trained_with.items() for line in missing_classes(REGISTRIES[key], classes)
         ]:
             raise BadInput(missing)
         if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.encoding = canonical_name(self.encoding)
-        known = {f.name for f in dataclasses.fields(self)}
         allowed = set(_FROM_TRANSFORMERS)
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
             allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
-        faults = unknown_fields((key for key in kwargs if key not in allowed), known)
+        faults = unknown_fields(
+            (key for key in kwargs if key not in allowed), {f.name for f in dataclasses.fields(self)}
+        )
         if self.memory != "none":
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length
@@ -201,94 +194,78 @@ class WordOrderConfig(PreTrainedConfig):
 
     def faults(self) -> list[str]:
         """Return everything that is wrong with the sizes and the encoding, one line each."""
-        sizes = (
-            "vocab_size", "hidden_size", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
-            "memory_length", "segment_length",
-        )  # fmt: skip
-        found = size_faults(self, sizes)
-        found += size_faults(self, ("num_hidden_layers", "decoder_layers", "num_attention_heads"), MOST_LAYERS)
-        found += self.rate_faults("hidden_dropout_prob", "attention_probs_dropout_prob")
-        padding = self.pad_token_id
-        if padding is not None and not 0 <= padding < self.vocab_size:
-            found.append(
-                f"pad_token_id must lie in 0 .. {self.vocab_size - 1}, got {padding}; None where there is no padding"
-            )
-        for name in ("layer_norm_eps", "initializer_range"):
-            if not 0 < getattr(self, name) < float("inf"):
-                found.append(f"{name} must be positive, got {getattr(self, name)}")
-        found += self.head_faults() + self._memory_faults()
-        if not found:
+        lines = range_faults(vars(self)) + self.head_faults() + self._memory_faults()
+        if not lines:
             return self._encoding_faults()
         try:
             split_options(self.encoding, self.encoding_options)
         except BadInput as error:
-            found += error.faults
-        return found
+            lines += error.faults
+        return lines
 
     def head_faults(self) -> list[str]:
         """Return what is wrong with the numbers of heads, one line each."""
-        found: list[str] = []
+        lines: list[str] = []
         heads, groups = self.num_attention_heads, self.num_key_value_heads
         if heads > 0 and self.hidden_size % heads:
-            found.append(f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and {heads}")
+            lines.append(f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and {heads}")
         if groups is not None and groups > 0 and heads % groups:
-            found.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
-        return found
+            lines.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
+        return lines
 
     def _memory_faults(self) -> list[str]:
         if self.memory == "none":
             beside = ("memory_length", "segment_length", "memory_options", "document_pooling")
-            given = {name: value for name in beside if (value := getattr(self, name, None)) is not None}
-            return [f"{n} is for a memory; set memory, or leave it out; got {v!r}" for n, v in given.items()]
+            values = {name: value for name in beside if (value := getattr(self, name, None)) is not None}
+            return [f"{n} is for a memory; set memory, or leave it out; got {v!r}" for n, v in values.items()]
         if not self.can_remember:
             return [f"memory={self.memory!r}: {self.model_type} has no memory; encoders and decoders can have one"]
         if self.memory not in MEMORIES:
             return [unknown_memory(self.memory)]
-        kind = MEMORIES[self.memory]
+        kind, options = MEMORIES[self.memory], self.memory_options or {}
         annotations = get_type_hints(kind.__init__)
         hints = {name: annotations.get(name, Any) for name in inspect.signature(kind).parameters if name != "length"}
-        found = option_faults("memory_options", self.memory, self.memory_options or {}, hints)
-        if found:
-            return found
+        lines = option_faults("memory_options", self.memory, options, hints)
+        if lines:
+            return lines
         assert self.memory_length is not None
         assert self.segment_length is not None
         try:
-            MEMORIES[self.memory](max(self.memory_length, 1), **(self.memory_options or {}))
+            kind(max(self.memory_length, 1), **options)
         except ValueError as error:
-            found.append(f"memory_options: {error}")
+            lines.append(f"memory_options: {error}")
+        if options.get("same_length") is True and "decoder" not in self.uses:
+            lines.append("memory_options.same_length is for decoders; leave it out")
         together, limit = self.memory_length + self.segment_length, self.max_position_embeddings
         bounded = [name for name in self.known_names() if CATALOG[name].bounded]
         if bounded and together > limit:
-            found.append(
+            lines.append(
                 f"memory_length + segment_length = {together} is longer than the position table of encoding"
                 f" {'+'.join(bounded)!r}: max_position_embeddings={limit}; raise it, or shorten one of them"
             )
-        return found
-
-    def rate_faults(self, *names: str) -> list[str]:
-        """Return a line for each named field, a probability, that lies outside [0, 1); None is no fault."""
-        values = {name: getattr(self, name) for name in names}
-        return [f"{n} must lie in [0, 1), got {v}" for n, v in values.items() if v is not None and not 0 <= v < 1]
+        return lines
 
     def _encoding_faults(self) -> list[str]:
-        """Return what the encoding refuses when it is built without memory for its weights."""
-        options, hints = self.complex_options or {}, get_type_hints(ComplexOptions)
-        found: list[str] = []
+        """Return what the encoding and complex layers refuse when they are built without memory for their weights."""
+        options, lines = self.complex_options or {}, list[str]()
         if self.complex_valued:
+            hints = get_type_hints(ComplexOptions)
             known = {name: hints[name] for name in COMPLEX_OPTIONS}
-            found += option_faults("complex_options", "a complex network", options, known)
+            lines += option_faults("complex_options", "a complex network", options, known)
             if options.get("read_out") == "none":
-                found.append("complex_options.read_out must not be 'none': heads read real numbers")
+                lines.append("complex_options.read_out must not be 'none': heads read real numbers")
         elif options:
-            found.append("complex_options are for complex layers; set complex_valued = true")
+            lines.append("complex_options are for complex layers; set complex_valued = true")
+        if lines:
+            return lines
         try:
             for use in self.uses:
                 self._try_encoding(use)
         except BadInput as error:
-            found += error.faults
+            return list(error.faults)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # sizes whose product no index reaches
-            found.append(f"encoding {self.encoding!r}: {one_line(error)}")
-        return found
+            return [f"encoding {self.encoding!r}: {one_line(error)}"]
+        return []
 
     def tying_faults(self) -> list[str]:
         """Return in one line why an output layer cannot share the table of token embeddings; heads without one may.
@@ -308,30 +285,18 @@ class WordOrderConfig(PreTrainedConfig):
         except BadInput:
             return ()
 
-    def layers_of(self, use: Use) -> int:
-        """Return the number of layers of the encoder or of the decoder."""
-        own = getattr(self, "decoder_layers", None) if use == "decoder" else None
-        return own if own is not None and own > 0 else self.num_hidden_layers
-
     def options_for(self, use: Use) -> dict[str, dict[str, Any]]:
-        """Return the options of each part of the encoding that are not its defaults, in an encoder or in a decoder.
-
-        Those of ``encoding_options``, and "position-0" for ``cls`` in encoders whose texts begin with [CLS].
-        """
-        return complete_options(
-            self.encoding,
-            self.encoding_options,
-            has_cls=self.cls_token_id is not None,
-            use=use,
-            with_memory=self.memory != "none",
-        )
+        """Return the options of each part of the encoding, in an encoder or in a decoder; see `complete_options`."""
+        has_cls, with_memory = self.cls_token_id is not None, self.memory != "none"
+        return complete_options(self.encoding, self.encoding_options, has_cls=has_cls, use=use, with_memory=with_memory)
 
     def network_options(self, use: Use) -> TransformerOptions:
         """Return sizes and style of the encoder or of the decoder, as networks in plain torch take them."""
-        kind = ComplexOptions if self.complex_valued else TransformerOptions
+        kind: Any = ComplexOptions if self.complex_valued else TransformerOptions
+        layers_of_decoder: int | None = getattr(self, "decoder_layers", None) if use == "decoder" else None
         return kind(
             width=self.hidden_size,
-            layers=self.layers_of(use),
+            layers=layers_of_decoder or self.num_hidden_layers,
             heads=self.num_attention_heads,
             key_value_heads=self.num_key_value_heads,
             feedforward=self.intermediate_size,
@@ -347,6 +312,7 @@ class WordOrderConfig(PreTrainedConfig):
             attention_dropout=self.attention_probs_dropout_prob,
             padding_idx=self.pad_token_id,
             memory=self.memory_kept(),
+            **(self.complex_options or {}),
         )
 
     def memory_kept(self) -> Memory | None:
@@ -397,12 +363,6 @@ class WordOrderEncoderConfig(WordOrderConfig):
             self.document_pooling = "mean"
         super().__post_init__(**kwargs)
 
-    def faults(self) -> list[str]:
-        found = super().faults() + self.rate_faults("classifier_dropout")
-        if (self.memory_options or {}).get("same_length") is True:
-            found.append("memory_options.same_length is for decoders; leave it out")
-        return found
-
 
 @strict
 class WordOrderDecoderConfig(WordOrderConfig):
@@ -431,11 +391,8 @@ class WordOrderDecoderConfig(WordOrderConfig):
     output_dropout: float | int = 0.0
     head_bias: bool = False
 
-    def faults(self) -> list[str]:
-        found = super().faults() + self.rate_faults("label_smoothing", "output_dropout")
-        if self.embedding_scale is not None and self.embedding_scale <= 0:
-            found.append(f"embedding_scale must be positive, got {self.embedding_scale}")
-        return found
+    def network_options(self, use: Use) -> TransformerOptions:
+        return replace(super().network_options(use), embedding_scale=self.embedding_scale, final_norm=self.final_norm)
 
 
 @strict
@@ -474,13 +431,6 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
             candidates = self.bos_token_id, self.cls_token_id, self.pad_token_id
             self.decoder_start_token_id = next((token for token in candidates if token is not None), None)
         super().__post_init__(**kwargs)
-
-    def faults(self) -> list[str]:
-        found = super().faults() + self.rate_faults("label_smoothing")
-        start = self.decoder_start_token_id
-        if start is not None and not 0 <= start < self.vocab_size:
-            found.append(f"decoder_start_token_id must lie in 0 .. {self.vocab_size - 1}, got {start}")
-        return found
 
 
 def complete_options(

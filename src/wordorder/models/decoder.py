@@ -3,7 +3,6 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from dataclasses import replace
 from functools import wraps
 from typing import Any, Unpack, cast
 
@@ -31,17 +30,13 @@ from wordorder.models.pretrained import (
 )
 from wordorder.models.reading import decode_batch, read_next_tokens, read_whole_segment, refuse_memory
 from wordorder.networks import Decoder
-from wordorder.networks.complex_valued import ComplexDecoder, ComplexOptions
+from wordorder.networks.complex_valued import ComplexDecoder
 
 
 def build_decoder(config: WordOrderConfig, *, cross_attention: bool = False) -> Decoder:
     """Build the decoder that a configuration describes, with real or complex layers."""
-    options = replace(config.network_options("decoder"), **(config.complex_options or {}))
-    if isinstance(config, WordOrderDecoderConfig):
-        options = replace(options, embedding_scale=config.embedding_scale, final_norm=config.final_norm)
-    if isinstance(options, ComplexOptions):
-        return ComplexDecoder(config.vocab_size, options, cross_attention=cross_attention)
-    return Decoder(config.vocab_size, options, cross_attention=cross_attention)
+    kind: Any = ComplexDecoder if config.complex_valued else Decoder
+    return kind(config.vocab_size, config.network_options("decoder"), cross_attention=cross_attention)
 
 
 class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):

@@ -4,7 +4,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Literal, Unpack, cast
 
 import torch
@@ -31,7 +30,7 @@ from wordorder.models.pretrained import (
 )
 from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory
 from wordorder.networks import Encoder
-from wordorder.networks.complex_valued import ComplexEncoder, ComplexOptions
+from wordorder.networks.complex_valued import ComplexEncoder
 from wordorder.networks.options import ACTIVATIONS, norm_layer
 from wordorder.networks.stack import one_input
 from wordorder.ops.tokens import pool_tokens
@@ -41,10 +40,8 @@ Pooling = Literal["mean", "first", "max"]
 
 def build_encoder(config: WordOrderConfig) -> Encoder:
     """Build the encoder that a configuration describes, with real or complex layers."""
-    options = replace(config.network_options("encoder"), **(config.complex_options or {}))
-    if isinstance(options, ComplexOptions):
-        return ComplexEncoder(config.vocab_size, options)
-    return Encoder(config.vocab_size, options)
+    kind: Any = ComplexEncoder if config.complex_valued else Encoder
+    return kind(config.vocab_size, config.network_options("encoder"))
 
 
 class WordOrderEncoderPreTrainedModel(WordOrderPreTrainedModel):

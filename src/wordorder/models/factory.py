@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
 from wordorder.models.configuration import (
+    FOLLOWING_SIZES,
     WordOrderConfig,
     WordOrderDecoderConfig,
     WordOrderEncoderConfig,
@@ -92,28 +93,25 @@ def filled_fields(network: str, fields: Mapping[str, object], *, following: bool
         BadInput: unknown network.
     """
     known = config_fields(network)
-    filled = {**fields}
+    filled: dict[str, Any] = {**fields}
     for name, default in known.items():
         if default is not None and name != "vocab_size":
             filled.setdefault(name, default)
-    for name, rule in _FOLLOWING.items() if following else ():
+    for name, (followed, factor) in _FOLLOWING.items() if following else ():
         if name in known and filled.get(name) is None:
-            filled[name] = rule(filled)
+            filled[name] = factor * filled[followed]
+    if following and filled.get("embedding_norm") is None:
+        filled["embedding_norm"] = filled["norm_placement"] == "post"
     return filled
 
 
-_FOLLOWING: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "intermediate_size": lambda fields: 4 * fields["hidden_size"],
-    "num_key_value_heads": lambda fields: fields["num_attention_heads"],
-    "decoder_layers": lambda fields: fields["num_hidden_layers"],
-    "embedding_norm": lambda fields: fields["norm_placement"] == "post",
-    "classifier_dropout": lambda fields: fields["hidden_dropout_prob"],
+_FOLLOWING = {
+    **FOLLOWING_SIZES,
+    "decoder_layers": ("num_hidden_layers", 1),
+    "classifier_dropout": ("hidden_dropout_prob", 1),
 }
-"""Rules for fields whose default is None: what the networks take in its place; see the configurations."""
-
-FOLLOWED = frozenset(
-    "network pretrained hidden_size num_attention_heads num_hidden_layers norm_placement hidden_dropout_prob".split()
-)
+"""Fields whose default is None, those that networks take in their place, and the factor; see the configurations."""
+FOLLOWED = frozenset({"network", "pretrained", "norm_placement", *(followed for followed, _ in _FOLLOWING.values())})
 """Fields of ``[model]`` that others follow; see `filled_fields`."""
 
 

@@ -13,41 +13,56 @@ from wordorder.limits import MOST_CLASSES
 from wordorder.memory import MEMORIES
 from wordorder.registry import Registry
 
-MOST = 2**31 - 1
-"""Largest size: what an index of 32 bits reaches."""
-MOST_LAYERS = 10_000
-"""Most layers, and heads: each is built one by one."""
+_SIZES = (
+    "vocab_size", "hidden_size", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
+    "memory_length", "segment_length",
+)  # fmt: skip
+_COUNTS = ("num_hidden_layers", "decoder_layers", "num_attention_heads")
+_LARGEST = dict.fromkeys(_SIZES, 2**31 - 1) | dict.fromkeys(_COUNTS, 10_000)
+"""Largest sizes, what an index of 32 bits reaches, and most layers and heads, each of which is built by itself."""
+_RATES = {
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "output_dropout", "label_smoothing"
+}  # fmt: skip
+_POSITIVE = {"layer_norm_eps", "initializer_range", "embedding_scale"}
+_TOKENS = {"pad_token_id": "; None where there is no padding", "decoder_start_token_id": ""}
 
 
-def size_faults(config: object, names: Iterable[str], most: int = MOST) -> list[str]:
-    """Return a line for each size that is not positive, or that building would never get through; None is no fault."""
-    found: list[str] = []
-    for name in names:
-        size = getattr(config, name, None)
-        if size is not None and not 0 < size <= most:
-            found.append(f"{name} must be {'positive' if size <= 0 else f'at most {most:,}'}, got {size!r}")
-    return found
+def range_faults(fields: Mapping[str, Any]) -> list[str]:
+    """Return a line for each field of a configuration that lies outside of its range; None is no fault."""
+    lines: list[str] = []
+    for name, value in fields.items():
+        if value is None:
+            continue
+        if name in _LARGEST and not 0 < value <= _LARGEST[name]:
+            limit = "positive" if value <= 0 else f"at most {_LARGEST[name]:,}"
+            lines.append(f"{name} must be {limit}, got {value!r}")
+        elif name in _RATES and not 0 <= value < 1:
+            lines.append(f"{name} must lie in [0, 1), got {value}")
+        elif name in _POSITIVE and not 0 < value < float("inf"):
+            lines.append(f"{name} must be positive, got {value}")
+        elif name in _TOKENS and not 0 <= value < fields["vocab_size"]:
+            lines.append(f"{name} must lie in 0 .. {fields['vocab_size'] - 1}, got {value}{_TOKENS[name]}")
+    return lines
 
 
-def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -> list[str]:
+def stranger_faults(fields: Mapping[str, Any], names: Mapping[Any, Any] | None) -> list[str]:
     """Return what is wrong with the number of classes and their names, and each backend that is code of the Hub."""
-    found: list[str] = []
-    classes = given.get("num_labels")
-    if classes is not None and (type(classes) is not int or classes <= 0):
-        found.append(f"num_labels must be positive, got {classes!r}")
-    elif classes is not None and classes > MOST_CLASSES:
-        found.append(f"num_labels must be at most {MOST_CLASSES:,}, got {classes!r}")
+    lines: list[str] = []
+    classes = fields.get("num_labels")
+    if classes is not None and (type(classes) is not int or not 0 < classes <= MOST_CLASSES):
+        limit = f"at most {MOST_CLASSES:,}" if type(classes) is int and classes > 0 else "positive"
+        lines.append(f"num_labels must be {limit}, got {classes!r}")
     if names is not None and not all(isinstance(key, int) or str(key).isdecimal() for key in names):
-        found.append("id2label must have the numbers of the classes as keys")
+        lines.append("id2label must have the numbers of the classes as keys")
     for name in (f"{private}{part}_implementation" for part in ("attn", "experts") for private in ("", "_")):
-        backend = given.get(name)
+        backend = fields.get(name)
         plain = isinstance(backend, str) and backend.replace("_", "").replace("|", "").isalnum()
         if backend is not None and not plain:
-            found.append(
+            lines.append(
                 f"{name} must be the name of a backend of this machine, such as 'sdpa' or 'eager': code of the Hub is"
                 f" not run; got {backend!r}"
             )
-    return found
+    return lines
 
 
 def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
@@ -61,19 +76,14 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
 def missing_classes(registry: Registry[Any], trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return a line for each class of a saved model that is neither of the package nor registered here."""
     lines: list[str] = []
-    for name, source in trained_with.items():
-        kind = source.get("class")
-        call = (
-            f"memory.register_memory({kind})"
-            if registry is MEMORIES
-            else f"encodings.register_encoding({name!r}, {kind})"
+    for name in (name for name in trained_with if name not in registry):
+        kind, file = trained_with[name].get("class"), trained_with[name].get("file") or "an interactive session"
+        of_memory = registry is MEMORIES
+        call = f"memory.register_memory({kind})" if of_memory else f"encodings.register_encoding({name!r}, {kind})"
+        lines.append(
+            f"{registry.title} {name!r} of this model is none of the catalogue: it is the class {kind} of {file};"
+            f" import that class and call wordorder.{call} before the model is loaded"
         )
-        if name not in registry:
-            lines.append(
-                f"{registry.title} {name!r} of this model is none of the catalogue: it is the class {kind} of"
-                f" {source.get('file') or 'an interactive session'}; import that class and call wordorder.{call} before"
-                " the model is loaded"
-            )
     return lines
 
 
@@ -111,13 +121,13 @@ _CALLED_HERE = {
 
 def unknown_fields(keys: Iterable[str], known: set[str]) -> list[str]:
     """Return a line for each unknown field, the first ones with the nearest known one and all known ones."""
-    return [_unknown_field(key, known, hint=number < MOST_HINTS) for number, key in enumerate(keys)]
-
-
-def _unknown_field(key: str, known: set[str], *, hint: bool) -> str:
-    if not hint:  # the nearest one of many takes a millisecond to find
-        return f"unknown model field {key!r}"
-    close = difflib.get_close_matches(key, known, n=1)
-    meant = f"{_CALLED_HERE[key]} " if key in _CALLED_HERE else f"did you mean {close[0]!r}? " if close else ""
-    inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
-    return f"unknown model field {key!r}; {meant}known: {', '.join(sorted(known - inherited))}"
+    lines: list[str] = []
+    listed = ", ".join(sorted(known - {f.name for f in dataclasses.fields(PreTrainedConfig)}))
+    for key in keys:
+        if len(lines) >= MOST_HINTS:  # the nearest one of many takes a millisecond to find
+            lines.append(f"unknown model field {key!r}")
+            continue
+        close = difflib.get_close_matches(key, known, n=1)
+        meant = f"{_CALLED_HERE[key]} " if key in _CALLED_HERE else f"did you mean {close[0]!r}? " if close else ""
+        lines.append(f"unknown model field {key!r}; {meant}known: {listed}")
+    return lines

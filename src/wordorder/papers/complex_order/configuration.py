@@ -70,9 +70,6 @@ class WordOrderClassifierConfig(WordOrderConfig):
     word_vectors: str | None = None
     classifier_dropout: float | int | None = None
 
-    def faults(self) -> list[str]:
-        return super().faults() + self.rate_faults("classifier_dropout")
-
     def head_faults(self) -> list[str]:
         """Return the faults of the numbers of heads, which matter to the Transformer only."""
         return super().head_faults() if self.architecture == "transformer" else []
