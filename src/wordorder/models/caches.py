@@ -72,15 +72,14 @@ class SegmentCache(Cache):
     """The memory of a text, and the keys of the segment that is being read.
 
     Within a segment new tokens are ordinary cached keys. After every ``config.segment_length`` tokens, counted from
-    where the cache began, the segment is folded into memory, as it is between two segments in training: so reading a
-    text token by token, or in pieces of any lengths, gives what reading it segment by segment gives. What is held is
-    bounded: the memory's slots, and one segment.
+    where the cache began, the segment is folded into memory, as between two segments in training: reading a text in
+    pieces of any lengths gives what reading it segment by segment gives, and one segment at most is held beside the
+    memory's slots.
 
-    Rows of unequal lengths are padded on the left. Segments are cut at the columns of the batch, so a row with padding
-    before it may be cut elsewhere than it would be alone; where its padding is a multiple of the segment's length, it
-    is cut at the same places. Slots without a token hold their place in the window: an encoding with a table of
-    positions in the scores (TUPE) therefore counts from another origin in such rows than it would alone. All others,
-    relative ones and those on embeddings, see no difference.
+    Rows of unequal lengths are padded on the left. Segments are cut at the columns of the batch: a row is cut where it
+    would be alone if its padding is a multiple of the segment's length. Slots without a token hold their place in the
+    window, so that an encoding with a table of positions in the scores (TUPE) counts from another origin in such rows
+    than it would alone; no other encoding does.
 
     Args:
         memory: what an earlier text left, of as many rows as the batches that will be read; None = nothing.
@@ -90,13 +89,11 @@ class SegmentCache(Cache):
     """
 
     def __init__(self, config: WordOrderConfig, *, memory: MemoryState | None = None) -> None:
-        kind = config.memory_kept()
-        if kind is None:
+        kind, segment_length = config.memory_kept(), config.segment_length
+        if kind is None or segment_length is None:
             raise ValueError("a SegmentCache is for models with a memory; with memory='none' take a DynamicCache")
         super().__init__(layers=[])
-        assert config.segment_length is not None
-        self.segment_length = config.segment_length
-        self.kind, self._layers = kind, config.num_hidden_layers
+        self.kind, self.segment_length, self._layers = kind, segment_length, config.num_hidden_layers
         self._begin(memory)
 
     @classmethod
@@ -110,12 +107,12 @@ class SegmentCache(Cache):
 
     @property
     def memory(self) -> MemoryState | None:
-        """Return the memory of the segments that have ended; None = none has."""
+        """The memory of the segments that have ended; None = none has."""
         return self.segment.state
 
     @property
     def room(self) -> int:
-        """Return how many tokens the open segment still takes."""
+        """Number of tokens that the open segment still takes."""
         return self.segment_length - self.segment.tokens
 
     def fold(self) -> MemoryState | None:
@@ -141,8 +138,7 @@ class SegmentCache(Cache):
         return self._length
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
-        """Return -1: any number of tokens can be read."""
-        return -1
+        return -1  # any number of tokens can be read
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Return how many keys the next tokens attend to, their own included, and the offset 0."""
@@ -150,25 +146,22 @@ class SegmentCache(Cache):
 
     @property
     def batch_size(self) -> int:
-        """Return the number of rows; -1 where nothing is read yet."""
+        """Number of rows; -1 where nothing is read yet."""
         if self.segment.state is not None:
             return self.segment.state.batch
         return next((keys.k.shape[0] for keys in self.segment.keys), -1)
 
     @property
     def is_initialized(self) -> bool:
-        """Tell whether anything was read or given."""
         return self.batch_size > 0
 
     @property
     def is_linear(self) -> list[bool]:
-        """Return [False], as a layer with keys does: `generate` leaves out the tokens that the cache has read."""
-        return [False]
+        return [False]  # as a layer with keys: `generate` leaves out the tokens that the cache has read
 
     @property
     def is_croppable(self) -> bool:
-        """Return False: folded tokens cannot be taken out of a memory."""
-        return False
+        return False  # folded tokens cannot be taken out of a memory
 
     def __len__(self) -> int:
         return self._layers
@@ -178,7 +171,6 @@ class SegmentCache(Cache):
         return f"SegmentCache({self._length} tokens read: {slots} slots of memory, {open_tokens} in the open segment)"
 
     def reset(self) -> None:
-        """Forget everything, a given memory too."""
         self._begin(None)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -187,7 +179,6 @@ class SegmentCache(Cache):
             self.segment = self.segment.reorder(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only these rows of the batch."""
         self.reorder_cache(indices)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
@@ -196,14 +187,12 @@ class SegmentCache(Cache):
             self.reorder_cache(torch.arange(self.batch_size).repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refuse to take tokens back: folded tokens cannot be taken out of a memory."""
         raise ValueError(
             f"{tokens_to_remove} tokens cannot be taken back from a SegmentCache: older tokens are folded into a memory"
             " that does not hold them one by one; begin again, or go on from a memory that was kept (from_memory)"
         )
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse keys from outside: the model fills the cache itself."""
         raise ValueError("a SegmentCache is filled by a wordorder model with a memory, and by no other")
 
 

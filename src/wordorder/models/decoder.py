@@ -15,10 +15,10 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.memory import MemoryState
 from wordorder.models.caches import new_cache, segment_cache
 from wordorder.models.configuration import WordOrderConfig, WordOrderDecoderConfig
-from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, take_token_types
+from wordorder.models.layout import PackedInputs, Texts, check_packing, check_token_types, refuse_mems, take_token_types
 from wordorder.models.pretrained import (
     CACHE,
-    MemoryInputs,
+    ExtraInputs,
     WordOrderCausalLMOutput,
     WordOrderDecoderOutput,
     WordOrderPreTrainedModel,
@@ -26,7 +26,6 @@ from wordorder.models.pretrained import (
     forward_options,
     given_cache,
     network_outputs,
-    refuse_mems,
 )
 from wordorder.models.reading import decode_batch, read_next_tokens, read_whole_segment, refuse_memory
 from wordorder.networks import Decoder
@@ -110,11 +109,11 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         return WordOrderDecoderOutput(**{CACHE: cache}, **network_outputs(read))
 
 
-class LanguageModelInputs(MemoryInputs, total=False):
-    """The further arguments of a language model, with ``shift_labels``: labels that are shifted already, and ``cache``.
+class LanguageModelInputs(ExtraInputs, total=False):
+    """The further arguments of a language model.
 
-    `forward` does not name them in its signature: transformers' Trainer, which looks there for arguments with "label"
-    in their names, would score only batches that have all of these.
+    The signature of its `forward` does not name ``shift_labels``: transformers' Trainer, which looks there for
+    arguments with "label" in their names, would score only batches that have all of these.
     """
 
     shift_labels: Tensor | None
@@ -158,14 +157,12 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
                 labelled tokens.
             logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-            **inputs: memory, output_attentions, output_hidden_states, token_type_ids; and shift_labels, long (B, T),
-                instead of labels: label t is what token t should give, -100 where there is none. No shift is done, so
-                that a segment of a running text can name the first token of the next one.
+            **inputs: among them shift_labels, long (B, T), instead of labels: label t is what token t should give, -100
+                where there is none. So a segment of a running text can name the first token of the next one.
 
         Raises:
             ValueError: as in `WordOrderDecoderModel.forward`; or labels and shift_labels, or not one for each token.
         """
-        refuse_mems(inputs)
         shift_labels = inputs.pop("shift_labels", None)
         if labels is not None and shift_labels is not None:
             raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
@@ -173,22 +170,15 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         output = self.model(*texts, use_cache, sequence_ids=sequence_ids, **inputs)
         hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         logits: Tensor = self.lm_head(hidden)
-        loss = None
+        scored, loss = logits, None
         if labels is not None:
-            loss = self._loss(logits[:, :-1], labels[..., 1:], num_items_in_batch)
-        elif shift_labels is not None:
-            loss = self._loss(logits, shift_labels, num_items_in_batch)
-        return WordOrderCausalLMOutput(loss=loss, logits=logits, **body_outputs(output))
-
-    def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-        """Return the loss of labels that are shifted already."""
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+            scored, shift_labels = logits[:, :-1], labels[..., 1:]
+        if shift_labels is not None:
+            loss = next_token_loss(self, scored, shift_labels, num_items_in_batch)
+        return WordOrderCausalLMOutput(loss=loss, logits=cast("Any", logits), **body_outputs(output))
 
     def generate(self, *args: object, **kwargs: Any) -> Any:
-        """Generate token ids as transformers' ``generate`` does.
-
-        A model with a memory writes with a `SegmentCache`, which folds memory where training did.
+        """Generate token ids as transformers' ``generate`` does, a model with a memory with a `SegmentCache`.
 
         Args:
             **kwargs: of transformers' ``generate``, but no position_ids other than 0, 1, ... from the first token of
@@ -201,8 +191,8 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         """
         refuse_mems(kwargs)
         take_token_types(args, kwargs)
-        given = kwargs.pop("position_ids", None)  # of transformers' assisted generation, which counts them itself
-        if given is not None and not _are_counted(given, kwargs.get("attention_mask")):
+        position_ids = kwargs.pop("position_ids", None)  # of assisted generation, which counts them itself
+        if position_ids is not None and not _are_counted(position_ids, kwargs.get("attention_mask")):
             raise ValueError("generate counts positions from attention_mask; leave position_ids out")
         memory = kwargs.pop("memory", None)
         if self.config.memory != "none":
@@ -213,18 +203,18 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
     def _segment_cache(self, memory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache:
         """Return the cache for `generate`: the one given, or a new one with as many rows as there will be."""
-        given = kwargs.get("generation_config", args[1] if len(args) > 1 else None)
+        of_call = kwargs.get("generation_config", args[1] if len(args) > 1 else None)
 
         def setting(name: str) -> Any:
             """Return a setting of this call, of the configuration that came with it, or of the model's own."""
-            found = (kwargs.get(name), getattr(given, name, None), getattr(self.generation_config, name, None))
-            return next((value for value in found if value is not None), None)
+            values = (kwargs.get(name), getattr(of_call, name, None), getattr(self.generation_config, name, None))
+            return next((value for value in values if value is not None), None)
 
         if setting("use_cache") is False:
             raise ValueError("use_cache=False: without its cache a model with a memory cannot write; leave it out")
-        own = given_cache(kwargs.pop("past_key_values", None), kwargs.pop("cache", None))
-        cache = segment_cache(self.config, own, memory)
-        if own is None:
+        of_caller = given_cache(kwargs.pop("past_key_values", None), kwargs.pop("cache", None))
+        cache = segment_cache(self.config, of_caller, memory)
+        if of_caller is None:
             cache.batch_repeat_interleave(max(setting("num_beams") or 1, setting("num_return_sequences") or 1))
         return cache
 
@@ -247,52 +237,32 @@ def _are_counted(position_ids: Tensor, attention_mask: Tensor | None) -> bool:
 
 
 def next_token_loss(
-    logits_BTV: Tensor,
-    labels_BT: Tensor,
-    *,
-    smoothing: float = 0.0,
-    num_items_in_batch: Tensor | int | None = None,
+    model: WordOrderPreTrainedModel, logits_BTV: Tensor, labels_BT: Tensor, num_items_in_batch: Tensor | int | None
 ) -> Tensor:
     """Return the mean over labelled tokens of the negative log-likelihood, in nats and at least float32.
 
-    With smoothing e (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, Sec. 7) and V tokens::
+    With label_smoothing e in training (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, Sec. 7) and V tokens::
 
         loss = (1 - e) * -log p[label] + e / V * sum_v -log p[v]
 
     which is what transformers' Trainer makes of its argument ``label_smoothing_factor``.
     """
-    check_labels(logits_BTV, labels_BT)
+    if logits_BTV.shape[:-1] != labels_BT.shape:
+        raise ValueError(
+            "labels must be one for each token that is predicted (with labels leave logits_to_keep out), got"
+            f" {tuple(labels_BT.shape)} for {tuple(logits_BTV.shape[:-1])}"
+        )
     wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
     reduction = "mean" if num_items_in_batch is None else "sum"
+    smoothing: float = model.config.label_smoothing if model.training else 0.0
     loss = F.cross_entropy(
         wide.flatten(0, -2), labels_BT.flatten(), ignore_index=-100, reduction=reduction, label_smoothing=smoothing
     )
-    return loss if num_items_in_batch is None else mean_over(loss, num_items_in_batch)
-
-
-def check_labels(states_BTC: Tensor, labels_BT: Tensor) -> None:
-    """Refuse labels that are not one for each hidden state, or row of logits."""
-    if states_BTC.shape[:-1] != labels_BT.shape:
-        raise ValueError(
-            "labels must be one for each token that is predicted (with labels leave logits_to_keep out), got"
-            f" {tuple(labels_BT.shape)} for {tuple(states_BTC.shape[:-1])}"
-        )
-
-
-def mean_over(total: Tensor, count: Tensor | int) -> Tensor:
-    """Return a sum as a mean over so many items, which transformers' Trainer may have counted on another device."""
-    return total / (count.to(total.device) if isinstance(count, Tensor) else count)
+    if isinstance(num_items_in_batch, Tensor):  # which transformers' Trainer may have counted on another device
+        num_items_in_batch = num_items_in_batch.to(loss.device)
+    return loss if num_items_in_batch is None else loss / num_items_in_batch
 
 
 def kept_columns(logits_to_keep: int | Tensor) -> slice | Tensor:
     """Return the columns of which logits are computed: the last so many, 0 = all; or the columns themselves."""
     return slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-
-
-def shifted_right(labels_BT: Tensor, start: int, pad: int | None) -> Tensor:
-    """Return what a decoder reads in order to give the labels: the start token, then all labels but the last."""
-    if labels_BT.dim() != 2:
-        raise ValueError(f"labels must be (batch, tokens), got {tuple(labels_BT.shape)}")
-    # nothing that has a label sees what stands in for -100, where targets are padded on the right
-    read_BT = torch.cat((torch.full_like(labels_BT[:, :1], start), labels_BT[:, :-1]), dim=1)
-    return read_BT.masked_fill(read_BT == -100, 0 if pad is None else pad)

@@ -14,8 +14,8 @@ from wordorder.memory import MemoryState
 from wordorder.models.configuration import WordOrderConfig, WordOrderEncoderConfig
 from wordorder.models.layout import PackedInputs, Texts, check_beside, check_packing, check_token_types, layout_of
 from wordorder.models.pretrained import (
+    ExtraInputs,
     LabelledHead,
-    MemoryInputs,
     WordOrderMaskedLMOutput,
     WordOrderModelOutput,
     WordOrderPreTrainedModel,
@@ -26,14 +26,13 @@ from wordorder.models.pretrained import (
     classifier_dropout,
     forward_options,
     network_outputs,
-    refuse_mems,
 )
 from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory
 from wordorder.networks import Encoder
 from wordorder.networks.complex_valued import ComplexEncoder
 from wordorder.networks.options import ACTIVATIONS, norm_layer
 from wordorder.networks.stack import one_input
-from wordorder.ops.tokens import pool_tokens
+from wordorder.ops.tokens import first_token, pool_tokens, zero_if_empty
 
 Pooling = Literal["mean", "first", "max"]
 
@@ -101,28 +100,18 @@ def read_document(
     position_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
     sequence_ids: Tensor | None = None,
-    **inputs: Unpack[MemoryInputs],
+    **inputs: Unpack[ExtraInputs],
 ) -> WordOrderModelOutput:
-    """Read texts of any length with an encoder, and return the states of all tokens, (B, T, C).
+    """Read texts of any length with an encoder, and return the states of all tokens and the last segment's memory.
 
     A model with a memory reads ``segment_length`` tokens at a time, counted from the first token of each row wherever
-    its padding lies, and hands the memory on; a text that is no longer than that, and a model without a memory, are
-    read at once. Gradients reach every segment's own computation; what it knows of the segments before comes through
-    the memory, which stops them. A row that has ended changes no more, so that texts of unequal lengths give in one
-    batch what each gives alone. The activations of all segments are held while a gradient is wanted: they grow with T,
-    not with its square.
-
-    Args:
-        **inputs: the other arguments of `WordOrderEncoderModel.forward`; memory is that before the first token.
-
-    Returns:
-        ``last_hidden_state``, ``hidden_states`` if asked for, and ``memory`` after the last segment; everything in the
-        caller's columns.
+    its padding lies, and hands the memory on, through which no gradient passes. A row that has ended changes no more:
+    texts of unequal lengths give in one batch what each gives alone. Activations of all segments are held for the
+    gradient: they grow with T, not with its square. Everything returned is in the caller's columns.
 
     Raises:
         ValueError: as in `WordOrderEncoderModel.forward`; or attention weights are asked for over several segments.
     """
-    refuse_mems(inputs)
     tokens, length = one_input(input_ids, inputs_embeds), model.config.segment_length
     if model.config.memory == "none" or length is None or tokens.dim() < 2 or tokens.shape[1] <= length:
         return model(input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids=sequence_ids, **inputs)
@@ -146,11 +135,9 @@ def read_document(
         return layout.turn_back(torch.cat(tuple(pieces), dim=1))
 
     layers = [output.hidden_states for output in outputs if output.hidden_states is not None]
-    return WordOrderModelOutput(
-        last_hidden_state=join(output.last_hidden_state for output in outputs),
-        hidden_states=tuple(map(join, zip(*layers, strict=True))) if layers else None,
-        memory=outputs[-1].memory,
-    )
+    all_hidden = tuple(map(join, zip(*layers, strict=True))) if layers else None
+    hidden = join(output.last_hidden_state for output in outputs)
+    return WordOrderModelOutput(last_hidden_state=hidden, hidden_states=all_hidden, memory=outputs[-1].memory)
 
 
 def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Pooling) -> Tensor:
@@ -159,18 +146,16 @@ def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Po
     "mean" is over all tokens (of at least float32 numbers), "max" of each channel over all tokens; "first" is the
     first token, [CLS] where a tokeniser puts one. A row without tokens gives 0 for mean and max.
     """
-    valid_BT1 = None if attention_mask is None else attention_mask.bool()[..., None]
+    valid_BT = None if attention_mask is None else attention_mask.bool()
+    if pooling == "mean":
+        return pool_tokens("mean", hidden_BTC, valid_BT)
+    if valid_BT is None:
+        return hidden_BTC[:, 0] if pooling == "first" else hidden_BTC.amax(1)
     if pooling == "first":
-        if valid_BT1 is None:
-            return hidden_BTC[:, 0]
-        first_B = valid_BT1[..., 0].int().argmax(1)
-        return hidden_BTC[torch.arange(hidden_BTC.shape[0], device=hidden_BTC.device), first_B]
-    if pooling == "max":
-        if valid_BT1 is None:
-            return hidden_BTC.amax(1)
-        highest_BC = hidden_BTC.masked_fill(~valid_BT1, -torch.inf).amax(1)
-        return highest_BC.masked_fill(~valid_BT1.any(1), 0.0)
-    return pool_tokens("mean", hidden_BTC, None if valid_BT1 is None else valid_BT1[..., 0])
+        row_B = torch.arange(hidden_BTC.shape[0], device=hidden_BTC.device)
+        return hidden_BTC[row_B, first_token(valid_BT)]
+    highest_BC = hidden_BTC.masked_fill(~valid_BT[..., None], -torch.inf).amax(1)
+    return zero_if_empty(highest_BC, valid_BT)
 
 
 class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):
@@ -232,8 +217,8 @@ class WordOrderEncoderForMaskedLM(EncoderHead):
         logits = self.head(hidden)
         if labels is None:
             return logits, None
-        vocab_size = self.config.vocab_size
-        return logits, self.loss_of(logits, labels, vocab_size=vocab_size, num_items_in_batch=num_items_in_batch)
+        sizes: Any = {"vocab_size": self.config.vocab_size, "num_items_in_batch": num_items_in_batch}
+        return logits, self.loss_function(logits, labels, **sizes)
 
 
 class WordOrderEncoderForSequenceClassification(EncoderHead):
@@ -287,7 +272,7 @@ class WordOrderEncoderForTokenClassification(EncoderHead):
         logits = self.classifier(self.dropout(output.last_hidden_state))
         if labels is None:
             return logits, None
-        return logits, self.loss_of(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+        return logits, self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
 
 
 class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
@@ -311,22 +296,20 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         sequence_ids: Tensor | None = None,
-        **inputs: Unpack[MemoryInputs],
+        **inputs: Unpack[ExtraInputs],
     ) -> WordOrderQuestionAnsweringOutput:
-        """Find a span, in texts of any length where the model has a memory (see `read_document`).
+        """Find a span, in texts of any length where the model has a memory; see `LabelledHead.forward`.
 
         Args:
             start_positions: long (B,), column of the answer's first token; beyond the text = no answer here.
             end_positions: long (B,), column of its last token.
-            num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-            **inputs: the other arguments of `WordOrderEncoderModel.forward`, as is sequence_ids.
         """
         texts = input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids
         output = read_document(self.model, *texts, **inputs)
         start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = self.loss_of(start_BT, end_BT, start_positions, end_positions, num_items_in_batch=num_items_in_batch)
-        return WordOrderQuestionAnsweringOutput(
-            loss=loss, start_logits=start_BT, end_logits=end_BT, **body_outputs(output)
-        )
+            spans: Any = start_BT, end_BT, start_positions, end_positions
+            loss = self.loss_function(*spans, num_items_in_batch=num_items_in_batch)
+        logits: Any = {"start_logits": start_BT, "end_logits": end_BT}
+        return WordOrderQuestionAnsweringOutput(loss=loss, **logits, **body_outputs(output))

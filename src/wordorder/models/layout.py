@@ -1,5 +1,6 @@
 """Turn Hugging Face's masks and position ids into typed positions; nothing else in the package reads padding."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, TypeVar
 
@@ -39,19 +40,15 @@ class Texts:
     @property
     def shape(self) -> tuple[int, int]:
         """Number of texts and of tokens in each."""
-        given = one_input(self.input_ids, self.inputs_embeds)
-        if given.dim() < 2:
-            name = (
-                "input_ids must be (batch, tokens)" if self.inputs_embeds is None else "inputs_embeds must be (B, T, C)"
+        tokens = one_input(self.input_ids, self.inputs_embeds)
+        if tokens.dim() < 2:
+            axes = (
+                "input_ids must be (batch, tokens)" if tokens is self.input_ids else "inputs_embeds must be (B, T, C)"
             )
-            raise BadInput(f"{name}, got {tuple(given.shape)}; a text alone is a batch of one: x[None]")
-        check_beside(
-            given.device,
-            attention_mask=self.attention_mask,
-            position_ids=self.position_ids,
-            sequence_ids=self.sequence_ids,
-        )
-        return given.shape[0], given.shape[1]
+            raise BadInput(f"{axes}, got {tuple(tokens.shape)}; a text alone is a batch of one: x[None]")
+        beside = {"attention_mask": self.attention_mask, "position_ids": self.position_ids}
+        check_beside(tokens.device, **beside, sequence_ids=self.sequence_ids)
+        return tokens.shape[0], tokens.shape[1]
 
     def layout(self) -> "Layout":
         """Read masks and ids; see `layout_of`."""
@@ -135,11 +132,11 @@ def check_token_types(
         return
     if token_type_ids.is_floating_point() or token_type_ids.is_complex():
         raise BadInput(f"token_type_ids must be integers, all of them 0, got {token_type_ids.dtype}")
-    given = input_ids if input_ids is not None else inputs_embeds
-    check_tensor("input_ids" if inputs_embeds is None else "inputs_embeds", given)
-    if given is not None and given.dim() > 1 and token_type_ids.shape != given.shape[:2]:
+    tokens = input_ids if input_ids is not None else inputs_embeds
+    check_tensor("input_ids" if inputs_embeds is None else "inputs_embeds", tokens)
+    if tokens is not None and tokens.dim() > 1 and token_type_ids.shape != tokens.shape[:2]:
         raise BadInput(
-            f"token_type_ids must be (batch, tokens) = {tuple(given.shape[:2])}, got {tuple(token_type_ids.shape)};"
+            f"token_type_ids must be (batch, tokens) = {tuple(tokens.shape[:2])}, got {tuple(token_type_ids.shape)};"
             " leave them out, since these models have no segment embeddings"
         )
     if may_be_read(token_type_ids) and token_type_ids.any():
@@ -150,10 +147,7 @@ def check_token_types(
 
 
 class PackedInputs(TypedDict, total=False):
-    """Hold what transformers' and TRL's collators add to packed batches for flash attention.
-
-    All of it says again what ``position_ids`` say: where each text begins.
-    """
+    """Hold what collators add to packed batches for flash attention, which ``position_ids`` say too."""
 
     cu_seq_lens_q: Tensor | None
     cu_seq_lens_k: Tensor | None
@@ -162,18 +156,26 @@ class PackedInputs(TypedDict, total=False):
     seq_idx: Tensor | None
 
 
-def check_packing(packing: PackedInputs, position_ids: Tensor | None) -> None:
-    """Refuse packed texts that begin elsewhere than in ``position_ids`` (compared on the CPU only).
+def refuse_mems(arguments: Mapping[str, object]) -> None:
+    """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here."""
+    if "mems" in arguments:
+        kind = type(arguments["mems"]).__name__
+        raise ValueError(
+            f"mems is called memory here: pass memory=, what an earlier call gave as .memory; got a {kind}"
+        )
 
-    Raises:
-        BadInput: there are no position_ids, or they say otherwise.
-        TypeError: an argument that `forward` does not have.
+
+def check_packing(packing: PackedInputs, position_ids: Tensor | None) -> None:
+    """Refuse arguments that `forward` does not have, and packed texts that begin elsewhere than in ``position_ids``.
+
+    Where they begin is compared on the CPU only.
     """
+    refuse_mems(packing)
     for name in packing:
         if name not in PackedInputs.__annotations__:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
-    named = ((name, packing.get(name)) for name in ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"))
-    for name, value in named:
+    for name in ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"):
+        value = packing.get(name)
         if value is None:
             continue
         if position_ids is None:
@@ -224,9 +226,9 @@ def layout_of(
     * ``sequence_ids`` (B, T): which packed sequence a token belongs to; with ``position_ids``, or counted from its
       first token. All equal, they allow any ``position_ids`` in one sequence.
     """
-    given = {"attention_mask": attention_mask, "position_ids": position_ids, "sequence_ids": sequence_ids}
-    for name, ids in given.items():
-        _check_ids(name, ids, shape)
+    _check_ids("attention_mask", attention_mask, shape)
+    _check_ids("position_ids", position_ids, shape)
+    _check_ids("sequence_ids", sequence_ids, shape)
     valid_BT = None if attention_mask is None else tokens_of(attention_mask)
     if sequence_ids is not None:
         position_BT = _within(sequence_ids, valid_BT) if position_ids is None else position_ids.expand(shape)

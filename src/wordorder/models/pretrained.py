@@ -26,11 +26,7 @@ CACHE = "cache" if "cache" in _NAMES else "past_key_values"
 
 
 def given_cache(past_key_values: Cache | None, cache: Cache | None) -> Cache | None:
-    """Return the cache that was given by one of its two names.
-
-    Raises:
-        ValueError: it was given by both.
-    """
+    """Return the cache that was given by one of its two names, and refuse two of them."""
     if past_key_values is not None and cache is not None:
         raise ValueError("pass the cache as past_key_values or as cache, not as both")
     return cache if past_key_values is None else past_key_values
@@ -109,7 +105,7 @@ def body_outputs(output: ModelOutput) -> dict[str, Any]:
 
 
 class ExtraInputs(PackedInputs, total=False):
-    """The arguments that every head hands on to its model without a head, whose ``forward`` describes them.
+    """The arguments that a head hands on to its model without a head, whose ``forward`` describes them.
 
     Those that a dataset may have as columns are none of these: transformers' Trainer drops every column that a head's
     ``forward`` does not name.
@@ -118,11 +114,6 @@ class ExtraInputs(PackedInputs, total=False):
     output_attentions: bool | None
     output_hidden_states: bool | None
     token_type_ids: Tensor | None
-
-
-class MemoryInputs(ExtraInputs, total=False):
-    """The arguments that heads hand on to a model that can have a memory."""
-
     memory: MemoryState | None
 
 
@@ -144,15 +135,6 @@ def forward_options(config: Any, output_attentions: bool | None, output_hidden_s
         "return_all_hidden": bool(states),
         "return_attentions": bool(attentions),
     }
-
-
-def refuse_mems(given: Mapping[str, object]) -> None:
-    """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here."""
-    if "mems" in given:
-        kind = type(given["mems"]).__name__
-        raise ValueError(
-            f"mems is called memory here: pass memory=, what an earlier call gave as .memory; got a {kind}"
-        )
 
 
 _MODULES = {"encoding", "embedding"}
@@ -215,6 +197,8 @@ class WordOrderPreTrainedModel(LoadsEncoding):
     def _init_weights(self, module: nn.Module) -> None:
         initialise_module(module, std=self.config.initializer_range)
 
+    loss_function: Any  # transformers' loss of the kind ``loss_type``, which each head sets for its subclasses too
+
     def token_reader(self) -> Any:
         """Return the part of the network that holds the token embeddings, as ``embedding``."""
         return cast("Any", self.base_model).token_reader()
@@ -242,20 +226,10 @@ class WordOrderPreTrainedModel(LoadsEncoding):
                 ) from error
             raise
 
-    def loss_of(self, *args: object, **kwargs: Any) -> Tensor:
-        """Return transformers' loss of the kind ``loss_type``, which each head sets.
-
-        transformers itself would take it from the class's name, which a subclass may change.
-        """
-        return cast("Any", self).loss_function(*args, **kwargs)
-
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> Any:
-        """Change the number of tokens in every table with a row per token, also those of an encoding.
-
-        Arguments are transformers'.
-        """
+        """Change the number of tokens in every table with a row per token, also those of an encoding."""
         table = self.get_input_embeddings()
         if not isinstance(table, ReplacesEmbedding):
             table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
@@ -295,12 +269,11 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         return old_embeddings
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return which parameters are one and the same, by full names."""
         return self.named_by_table(super().get_expanded_tied_weights_keys(all_submodels))
 
     def named_by_table(self, tied: Mapping[str, str]) -> dict[str, str]:
         """Return tied names with the ``weight`` of an encoding that replaces nn.Embedding under its own name."""
-        found = dict(tied)
+        names = dict(tied)
         for target, source in tied.items():
             prefix = source.removesuffix(".weight")
             table = None if prefix == source else self.get_submodule(prefix)
@@ -309,8 +282,8 @@ class WordOrderPreTrainedModel(LoadsEncoding):
                 if output != shared:
                     raise BadInput(not_tied(output, shared, self.config.encoding))
                 own = next(name for name, weight in table.named_parameters() if weight is table.weight)
-                found[target] = f"{prefix}.{own}"
-        return found
+                names[target] = f"{prefix}.{own}"
+        return names
 
 
 def _saved_encoding(load_config: Any) -> str | None:
@@ -340,15 +313,13 @@ class LabelledHead(WordOrderPreTrainedModel):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         sequence_ids: Tensor | None = None,
-        **inputs: Unpack[MemoryInputs],
+        **inputs: Unpack[ExtraInputs],
     ) -> ModelOutput:
         """Read texts and predict; the other arguments are those of the model without a head.
 
         Args:
             labels: what should be predicted, see the class; with them the output has a loss.
             num_items_in_batch: labels over which the loss is a mean, if more than this batch's.
-            sequence_ids: of an encoder.
-            **inputs: output_attentions, output_hidden_states, token_type_ids; of an encoder also memory.
         """
         packed = {} if sequence_ids is None else {"sequence_ids": sequence_ids}
         output = self.read(input_ids, attention_mask, position_ids, inputs_embeds, **packed, **inputs)
@@ -360,11 +331,7 @@ class LabelledHead(WordOrderPreTrainedModel):
         return self.model(*texts, **inputs)
 
     def predict(
-        self,
-        output: object,
-        attention_mask: Tensor | None,
-        labels: Tensor | None,
-        num_items_in_batch: Tensor | int | None,
+        self, output: Any, attention_mask: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the loss where there are labels; ``output`` is that of the model without a head."""
         raise NotImplementedError
@@ -378,9 +345,8 @@ class LabelledHead(WordOrderPreTrainedModel):
     def loss_of_texts(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
         """Return the loss of one answer per text: a mean over ``num_items_in_batch`` labels, or over this batch's."""
         mean_of_batch = num_items_in_batch is not None and not self.one_class_each(labels)
-        loss = self.loss_of(
-            labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch
-        )
+        inputs: dict[str, Any] = {"labels": labels, "pooled_logits": logits, "config": self.config}
+        loss: Tensor = self.loss_function(**inputs, num_items_in_batch=num_items_in_batch)
         # transformers counts classes over several batches, but not numbers or several labels per text
         return loss * (labels.numel() / cast("int", num_items_in_batch)) if mean_of_batch else loss
 

@@ -5,6 +5,7 @@
 
 from typing import Any, Unpack, cast
 
+import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput
@@ -12,7 +13,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.caches import new_cache
 from wordorder.models.configuration import WordOrderSeq2SeqConfig
-from wordorder.models.decoder import build_decoder, kept_columns, next_token_loss, shifted_right
+from wordorder.models.decoder import build_decoder, kept_columns, next_token_loss
 from wordorder.models.encoder import build_encoder
 from wordorder.models.layout import Texts, check_token_types, layout_of, take_token_types
 from wordorder.models.pretrained import (
@@ -67,11 +68,9 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
     _tied_weights_keys: dict[str, str]  # of each model, by its configuration
 
     def network(self) -> Seq2Seq:
-        """Return the network in plain torch."""
         return cast("Any", self.base_model).seq2seq
 
     def token_reader(self) -> Encoder:
-        """Return the encoder, whose token embeddings are the source's (and, where they are shared, the target's)."""
         return self.network().encoder
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -83,12 +82,11 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
 
     def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Resize the target's table as well: there is one vocabulary."""
-        network = self.network()
-        resized = super()._resize_token_embeddings(*args, **kwargs)
+        network, of_source = self.network(), super()._resize_token_embeddings(*args, **kwargs)
         if not network.share_embeddings:
             of_target = self._get_resized_embeddings(network.decoder.embedding, *args, **kwargs)
             network.decoder.embedding = of_target.requires_grad_(network.decoder.embedding.weight.requires_grad)
-        return resized
+        return of_source
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Return what is tied here; transformers would ask tie_word_embeddings, which means the output layer only."""
@@ -109,11 +107,8 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
 
     def __init__(self, config: WordOrderSeq2SeqConfig) -> None:
         super().__init__(config)
-        self.seq2seq = Seq2Seq(
-            build_encoder(config),
-            build_decoder(config, cross_attention=True),
-            share_embeddings=config.share_embeddings,
-        )
+        encoder, decoder = build_encoder(config), build_decoder(config, cross_attention=True)
+        self.seq2seq = Seq2Seq(encoder, decoder, share_embeddings=config.share_embeddings)
         shared = self.seq2seq.encoder.embedding.named_parameters() if config.share_embeddings else ()
         tied = {f"seq2seq.decoder.embedding.{name}": f"seq2seq.encoder.embedding.{name}" for name, _ in shared}
         self._tied_weights_keys = tied  # so that a saved model holds the table once
@@ -150,11 +145,9 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
                 padded on the right.
             decoder_position_ids: of the target, long (B or 1, T); packed targets need packed sources.
             encoder_outputs: what the encoder gave, so that it need not run; (B, S, channels) comes first.
-            past_key_values: a cache, which is added to.
+            past_key_values: and use_cache, cache: as in `WordOrderDecoderModel.forward`.
             decoder_inputs_embeds: instead of decoder_input_ids, (B, T, C).
-            use_cache: begin a cache and return it; default: only where one was given.
             decoder_sequence_ids: long (B, T), the source's packed sequence that a token of the target reads.
-            cache: another name of past_key_values, transformers' own from version 5.24 on.
 
         Raises:
             ValueError: those of `WordOrderPreTrainedModel`; no source or no target, or packed sequences with a cache or
@@ -172,11 +165,12 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         encoded: Tensor = encoder_outputs[0]
         if attention_mask is not None and attention_mask.shape != encoded.shape[:2]:
-            wanted = f"attention_mask must be (batch, tokens) = {tuple(encoded.shape[:2])}, those of encoder_outputs"
-            raise ValueError(f"{wanted}, got {tuple(attention_mask.shape)}")
-        if (position_ids is None and sequence_ids is None) != (
-            decoder_position_ids is None and decoder_sequence_ids is None
-        ):
+            raise ValueError(
+                f"attention_mask must be (batch, tokens) = {tuple(encoded.shape[:2])}, those of encoder_outputs, got"
+                f" {tuple(attention_mask.shape)}"
+            )
+        packed = position_ids is not None or sequence_ids is not None
+        if packed != (decoder_position_ids is not None or decoder_sequence_ids is not None):
             raise ValueError(
                 "packed sources need packed targets, and the other way round: pass position_ids and"
                 " decoder_position_ids (or sequence_ids and decoder_sequence_ids), or none of them"
@@ -185,15 +179,10 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
         cache = given_cache(past_key_values, cache)
         cache = new_cache(source=True) if cache is None and use_cache else cache
+        target = decoder_input_ids, decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds
         read = decode_batch(
             self.seq2seq.decoder,
-            Texts(
-                decoder_input_ids,
-                decoder_attention_mask,
-                decoder_position_ids,
-                decoder_inputs_embeds,
-                decoder_sequence_ids,
-            ),
+            Texts(*target, decoder_sequence_ids),
             cache,
             source=encoded,
             source_mask=attention_mask,
@@ -257,42 +246,32 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
             decoder_input_ids: as the model without a head; default: the labels, shifted right behind the start token.
             labels: long (B, T), the target, -100 where it is padded (on the right). The loss is the mean of the
                 negative log-likelihood (nats) over labelled tokens.
-            logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
-            num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
+            logits_to_keep: and num_items_in_batch: as in `WordOrderDecoderForCausalLM.forward`.
             **inputs: the other arguments of `WordOrderSeq2SeqModel.forward`.
 
         Raises:
-            ValueError: labels are to be shifted, and the configuration has no start token.
+            ValueError: as there; or labels are to be shifted, and the configuration has no start token.
         """
         if labels is not None and decoder_input_ids is None and inputs.get("decoder_inputs_embeds") is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        output = self.model(
-            input_ids,
-            attention_mask,
-            decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            position_ids=position_ids,
-            decoder_position_ids=decoder_position_ids,
-            sequence_ids=sequence_ids,
-            decoder_sequence_ids=decoder_sequence_ids,
-            encoder_outputs=encoder_outputs,
-            **inputs,
-        )
+        sequences = {"sequence_ids": sequence_ids, "decoder_sequence_ids": decoder_sequence_ids}
+        texts = input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, position_ids, decoder_position_ids
+        output = self.model(*texts, encoder_outputs, **sequences, **inputs)
         logits = self.lm_head(output.last_hidden_state[:, kept_columns(logits_to_keep)])
-        loss = None
-        if labels is not None:
-            smoothing = self.config.label_smoothing if self.training else 0.0
-            loss = next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+        loss: Any = None if labels is None else next_token_loss(self, logits, labels, num_items_in_batch)
         return WordOrderSeq2SeqLMOutput(loss=loss, logits=logits, **body_outputs(output))
 
     def generate(self, *args: object, **kwargs: Any) -> Any:
-        """Generate as transformers' ``generate`` does, taking a tokenizer's ``token_type_ids`` where they are all 0."""
         take_token_types(args, kwargs)
         return cast("Any", super()).generate(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return what the decoder reads in order to give the labels; transformers' collator and Trainer call this."""
+        """Return the start token and all labels but the last; transformers' collator and Trainer call this."""
         start = self.config.decoder_start_token_id
         if start is None:
             raise ValueError("labels are read behind a start token: set decoder_start_token_id in the configuration")
-        return shifted_right(labels, start, self.config.pad_token_id)
+        if labels.dim() != 2:
+            raise ValueError(f"labels must be (batch, tokens), got {tuple(labels.shape)}")
+        # nothing that has a label sees what stands in for -100, where targets are padded on the right
+        read_BT = torch.cat((torch.full_like(labels[:, :1], start), labels[:, :-1]), dim=1)
+        return read_BT.masked_fill(read_BT == -100, self.config.pad_token_id or 0)
