@@ -24,16 +24,16 @@ HOST_FIELDS: Mapping[str, type] = {
     "encoding_start": str,
     "max_position_embeddings": int,
 }
-"""Names of [model] beside `pretrained` for a model of transformers, whose folder says all others -> their types.
-In this order they are `encoding`, `options`, `start` and `max_positions` of `swap_encoding`."""
+"""Types of the fields of [model] beside `pretrained` for a model of transformers, whose folder says all others."""
 
+_HEADS = {
+    "ForCausalLM": "CAUSAL_LM",
+    "ForMaskedLM": "MASKED_LM",
+    "ForSequenceClassification": "SEQUENCE_CLASSIFICATION",
+}
 _AUTO: dict[str, tuple[Any, Any]] = {
-    "ForCausalLM": (hf.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-    "ForMaskedLM": (hf.AutoModelForMaskedLM, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
-    "ForSequenceClassification": (
-        hf.AutoModelForSequenceClassification,
-        modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-    ),
+    head: (getattr(hf, f"AutoModel{head}"), getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES"))
+    for head, name in _HEADS.items()
 }
 """End of the name of a task's class -> the Auto class, and its table from types of models to names of classes."""
 
@@ -86,17 +86,12 @@ def load_host(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Build a folder's model with its weights, then swap its encoding; what is new is drawn by name from the seed.
 
-    Arguments are those of `host_config`, and:
-
-    Args:
-        weights: read them; without, all are to be replaced by those of a checkpoint.
+    Arguments and faults are those of `host_config`, and ``weights``: read them; without, all are to be replaced by
+    those of a checkpoint.
 
     Returns:
         The model; and loaded, the number of weights from the folder, new, the names of those that it has not, and
         unused, the names of those that the model has not.
-
-    Raises:
-        BadInput: as `host_config` and `load_with_new_head`.
     """
     config = _config(folder, labels)
     if not weights:
@@ -105,12 +100,8 @@ def load_host(
     before = set(model.state_dict())
     model = _swapped(model, fields, seed=seed)
     after = set(model.state_dict())
-    origin: dict[str, Any] = {
-        "loaded": len((before & after) - set(new)),
-        "new": [*new, *sorted(after - before)],
-        "unused": [*unused, *sorted(before - after)],
-    }
-    return model, origin
+    names = {"new": [*new, *sorted(after - before)], "unused": [*unused, *sorted(before - after)]}
+    return model, {"loaded": len((before & after) - set(new)), **names}
 
 
 def _config(folder: Path, labels: Mapping[str, Any]) -> Any:

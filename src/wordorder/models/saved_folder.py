@@ -34,10 +34,9 @@ _OF_THE_HUB = ("constraints", "force_words_ids", "penalty_alpha", "dola_layers",
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files that hold a model's weights, in order: one, or the shards that an index names.
+    """Return the files that hold a model's weights, in order: the one that transformers takes, or an index's shards.
 
-    Where there are both it is the one, as transformers has it; but an index that leads elsewhere is refused all the
-    same.
+    An index that leads elsewhere is refused even where it is not read.
     """
     index = folder / INDEX
     try:
@@ -76,20 +75,13 @@ def read_config(folder: Path) -> dict[str, object]:
     return cast("dict[str, Any]", settings)
 
 
-def no_model(folder: Path) -> str:
-    """Return the fault of a folder without config.json: it is not there, or holds something else."""
-    if not folder.exists():
-        return f"{folder}: there is no such folder; name the folder model/ of a run"
-    return f"{folder}: holds no model (no config.json); name the folder model/ of a run"
-
-
 def read_model(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the content of a saved model's config.json, and the class that it names, "" where it names none."""
     try:
-        settings = cast("dict[str, Any]", read_config(folder))
+        settings = fields_of(read_config(folder))
     except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(no_model(folder)) from None
-    settings = fields_of(settings)
+        state = "holds no model (no config.json)" if folder.exists() else "there is no such folder"
+        raise BadInput(f"{folder}: {state}; name the folder model/ of a run") from None
     listed = settings.get("architectures")
     name = cast("list[object]", listed)[0] if isinstance(listed, list) and listed else None
     return settings, name if isinstance(name, str) else ""
@@ -100,9 +92,8 @@ def fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     host, swapped = settings.get("host"), settings.get("wordorder")
     if not isinstance(host, dict) or not isinstance(swapped, dict):
         return dict(settings)
-    settings_of_swap = cast("dict[str, Any]", swapped)
-    encoding = {"encoding": settings_of_swap.get("encoding"), "encoding_options": settings_of_swap.get("options")}
-    return {**settings, **cast("dict[str, Any]", host), **encoding}
+    fields, encoding = cast("dict[str, Any]", host), cast("dict[str, Any]", swapped)
+    return {**settings, **fields, "encoding": encoding.get("encoding"), "encoding_options": encoding.get("options")}
 
 
 def elsewhere_faults(folder: Path, settings: Mapping[str, object]) -> list[str]:
@@ -120,16 +111,14 @@ def adapter_faults(folder: Path) -> list[str]:
 def load_config(kind: Any, folder: Path) -> Any:
     """Load the configuration of a folder; its own code, if it has any, is neither run nor asked about."""
     settings = fields_of(read_config(folder))
-    faults, names = elsewhere_faults(folder, settings), settings.get("id2label")
-    if isinstance(names, dict | None):
-        known = cast("dict[str, Any] | None", names)
-        faults += [f"{folder / CONFIG}: {fault}" for fault in stranger_faults(settings, known)]
+    names = settings.get("id2label")
+    faults = stranger_faults(settings, cast("Any", names)) if isinstance(names, dict | None) else []
+    faults = [*elsewhere_faults(folder, settings), *(f"{folder / CONFIG}: {fault}" for fault in faults)]
     if faults:
         raise BadInput(faults)
-    asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
-    reader: Any = kind  # whose method transformers types in part only
+    code = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
     try:
-        config = reader.from_pretrained(str(folder), local_files_only=True, **asked)
+        config = cast("Any", kind).from_pretrained(str(folder), local_files_only=True, **code)
         config.return_dict = True  # what reads the outputs here reads them by name
         return config
     except BadInput as error:
@@ -155,13 +144,10 @@ def load_with_new_head(kind: Any, folder: Path, *, config: Any, seed: int) -> tu
     """Load a model of transformers for another task; what the folder lacks outside of the body is drawn.
 
     A classifier's output layer is drawn even if it is there: its classes were others. Weights have the type that
-    `config` names.
+    `config` names. Faults are those of `load_model_of`, but for weights of the head.
 
     Returns:
         The model, the names of weights that are new, and of those in the folder that are unused.
-
-    Raises:
-        BadInput: as `load_model_of`, but for weights of the head.
     """
     check_model_of(kind, folder, config=config)
     # transformers' own default is the type of the weights in the file
@@ -206,15 +192,13 @@ def _loaded(kind: Any, folder: Path, config: Any, **how: Any) -> tuple[Any, list
 def _check_weights(model: Any, folder: Path, *, missing: list[str], mismatched: list[str]) -> None:
     weights, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which names in the file may have or lack
     floating = {
-        name.removeprefix(prefix)
-        for name, weight in weights.items()
-        if weight.is_floating_point() or weight.is_complex()
+        n.removeprefix(prefix) for n, weight in weights.items() if weight.is_floating_point() or weight.is_complex()
     }
     faults = {  # transformers would draw these at random, and chance would answer
         "weights are missing from the file": missing,
         "weights have other sizes than config.json says": mismatched,
         "weights are not of a floating-point type": [
-            name for name in whole_numbers(folder) if name.removeprefix(prefix) in floating
+            n for n in whole_numbers(folder) if n.removeprefix(prefix) in floating
         ],
         "weights are not finite": not_finite(dict(model.named_parameters())),
     }
@@ -290,9 +274,9 @@ def _check_generation(folder: Path) -> None:
         return
     try:
         settings = read_json(path)
-        asked = [name for name in _OF_THE_HUB if settings.get(name) not in (None, 0, 1)]
+        of_the_hub = [name for name in _OF_THE_HUB if settings.get(name) not in (None, 0, 1)]
         cast("Any", GenerationConfig).from_dict(settings)
     except Exception as error:  # what transformers raises of wrong settings is of any type
         raise BadInput(f"{path} cannot be read: {one_line(error)}") from error
-    if asked:
-        raise BadInput(f"{path}: {asked[0]}: such generation is code of the Hub, which is not run")
+    if of_the_hub:
+        raise BadInput(f"{path}: {of_the_hub[0]}: such generation is code of the Hub, which is not run")

@@ -34,17 +34,14 @@ def takes_any_length(config: PreTrainedConfig) -> bool:
     return getattr(config, "reads_documents", False) and getattr(config, "memory", "none") != "none"
 
 
-def first_position(config: PreTrainedConfig) -> int:
-    """Return the position id of a text's first token: 0, but RoBERTa counts from ``pad_token_id + 1``."""
-    family = FAMILIES.get(config.model_type)
-    return (config.pad_token_id or 0) + 1 if family is not None and family.ids_after_padding else 0
-
-
 def longest_text(config: PreTrainedConfig) -> int:
     """Return the longest text in tokens that the model was made for; only a learned table is a limit."""
-    longest = config.max_position_embeddings - first_position(config)
-    added = _swapped(config)["max_positions"] if config.model_type in FAMILIES else None
-    bounded = [] if added is None else _bounded(config)
+    longest, family = config.max_position_embeddings, FAMILIES.get(config.model_type)
+    if family is None:
+        return longest
+    if family.ids_after_padding:  # RoBERTa counts positions from here on
+        longest -= (config.pad_token_id or 0) + 1
+    added, bounded = _swapped(config)["max_positions"], _bounded(config)
     if added is None or not bounded:
         return longest
     return min(longest, added) if MODEL in bounded else added
@@ -65,13 +62,10 @@ def _bounded(config: Any) -> list[str]:
 
 
 def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = True) -> None:
-    """Refuse texts that are longer than the model's learned table, or than that of its own positions.
+    """Refuse texts that `check_positions` refuses, but not for heads that read documents of any length.
 
-    Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment,
-    beside which the memory stands, unless ``with_memory`` is False.
-
-    Raises:
-        BadInput: names the limit and the remedy.
+    Of another model with a memory the length is that of a segment, beside which the memory stands, unless
+    ``with_memory`` is False.
     """
     if not takes_any_length(config):
         slots = getattr(config, "memory_length", None) if with_memory else None
@@ -87,16 +81,16 @@ def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) ->
     Raises:
         BadInput: names the limit and the remedy.
     """
-    limit = longest_text(config) - slots
-    bounded = _bounded(config)
+    limit, bounded = longest_text(config), _bounded(config)
+    if not bounded or length <= limit - slots:
+        return
     taken = f", of which memory_length={slots} are the memory's" if slots else ""
     # a model's own table has the length that it was trained with
     remedy = "" if MODEL in bounded else "raise model.max_position_embeddings or "
-    if bounded and length > limit:
-        raise BadInput(
-            f"length {length} is longer than the position table of encoding {'+'.join(bounded)!r}:"
-            f" max_position_embeddings={limit + slots}{taken}; {remedy}lower data.length"
-        )
+    raise BadInput(
+        f"length {length} is longer than the position table of encoding {'+'.join(bounded)!r}:"
+        f" max_position_embeddings={limit}{taken}; {remedy}lower data.length"
+    )
 
 
 Choose = Callable[[Tensor], Tensor]
@@ -118,8 +112,7 @@ def stream_tokens(
 ) -> Iterator[int]:
     """Yield the tokens that a language model writes after a prompt, one by one, as soon as each is drawn.
 
-    With a memory the space that it takes does not grow with the text, and a token takes as long as any other (folding
-    the memory once in a segment included). Without one all keys are kept: space and time per token grow with the text.
+    With a memory neither space nor time per token grows with the text; without one all keys are kept, and both grow.
     transformers' own ``generate`` gives the same tokens, but keeps and copies all of them at every step.
 
     Args:
@@ -134,19 +127,15 @@ def stream_tokens(
         stop: tokens after which the text ends; the one that ends it is given too.
         memory: what an earlier text left, for a model with a memory.
 
-    Returns:
-        An iterator; the model reads the prompt when its first token is asked for.
-
     Raises:
         BadInput: the model is of another class, an argument is out of range, a memory is given to a model without one,
             or the text would outgrow the model's table of positions.
     """
     _check_model(model)
-    wanted = "input_ids must be one prompt (1, tokens), one token at least, got"
-    if not isinstance(cast("object", input_ids), Tensor):  # a text, say
-        raise BadInput(f"{wanted} a {type(input_ids).__name__}; pass token ids")
-    if input_ids.dim() != 2 or input_ids.shape[0] != 1 or not input_ids.shape[1]:
-        raise BadInput(f"{wanted} {tuple(input_ids.shape)}")
+    shape = tuple(input_ids.shape) if isinstance(cast("object", input_ids), Tensor) else None
+    if shape is None or len(shape) != 2 or shape[0] != 1 or not shape[1]:
+        got = shape or f"a {type(input_ids).__name__}; pass token ids"  # a text, say
+        raise BadInput(f"input_ids must be one prompt (1, tokens), one token at least, got {got}")
     if max_new_tokens is not None and max_new_tokens < 1:
         raise BadInput(f"max_new_tokens must be positive, got {max_new_tokens}")
     if memory is not None and getattr(model.config, "memory", "none") == "none":
@@ -187,8 +176,8 @@ def _write(
     cache = None
     for _ in steps:
         with torch.no_grad():  # not around the loop: whoever asks for tokens would be in it between two of them
-            given = {"memory": memory} if cache is None else {CACHE: cache}
-            output = model(input_ids, use_cache=True, logits_to_keep=1, **given)
+            before = {"memory": memory} if cache is None else {CACHE: cache}
+            output = model(input_ids, use_cache=True, logits_to_keep=1, **before)
             cache = output[CACHE]
             input_ids = choose(output.logits[:, -1])
         token = int(input_ids)
@@ -227,19 +216,14 @@ def _chooser(
 
 
 def check_room(config: Any, prompt: int, max_new_tokens: int | None) -> None:
-    """Refuse a text that would outgrow a table of positions; with a memory, none does.
-
-    Raises:
-        BadInput: names the limit and the remedy.
-    """
+    """Refuse a text that would outgrow a table of positions; with a memory, none does."""
     bounded = _bounded(config)
     if getattr(config, "memory", "none") != "none" or not bounded:
         return
     room = longest_text(config) - prompt + 1  # the last token that is written is not read
     if max_new_tokens is None or max_new_tokens > room:
-        wanted = "any number of new tokens" if max_new_tokens is None else f"{max_new_tokens} new tokens"
         raise BadInput(
-            f"{wanted} after a prompt of {prompt} do not fit the position table of encoding {'+'.join(bounded)!r}:"
-            f" max_position_embeddings={longest_text(config)}; ask for at most {max(room, 0)}, shorten the"
-            " prompt, or take a model with a memory"
+            f"{'any number of' if max_new_tokens is None else max_new_tokens} new tokens after a prompt of {prompt} do"
+            f" not fit the position table of encoding {'+'.join(bounded)!r}: max_position_embeddings="
+            f"{longest_text(config)}; ask for at most {max(room, 0)}, shorten the prompt, or take a model with a memory"
         )
