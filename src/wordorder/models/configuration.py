@@ -42,9 +42,7 @@ FOLLOWING_SIZES = {"intermediate_size": ("hidden_size", 4), "num_key_value_heads
 class WordOrderConfig(PreTrainedConfig):
     """The base of the configurations of all networks: sizes, block style, encoding, special tokens.
 
-    Field names are the ecosystem's. Unknown fields and unknown options of the encoding raise, with the known ones;
-    all faults are reported at once. A network's configuration adds its own fields, and in ``faults`` what else may be
-    wrong.
+    Field names are the ecosystem's. A network's configuration adds its own fields.
 
     Args:
         vocab_size: number of token ids.
@@ -408,8 +406,7 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
             tables are one; without sharing, the output layer is tied to the target's.
         decoder_start_token_id: the token that every target begins with; None = bos_token_id, or else
             cls_token_id, or else pad_token_id.
-        label_smoothing: share of each label that is spread evenly over all tokens while training; 0 = none. The loss
-            of a model in evaluation mode is never smoothed, so that losses can be compared.
+        label_smoothing: as in `WordOrderDecoderConfig`.
     """
 
     model_type = "wordorder-seq2seq"
@@ -441,15 +438,9 @@ def complete_options(
     use: Use = "encoder",
     with_memory: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Return the options of each part of an encoding, completed where they are not given.
+    """Return the options of each part of an encoding that are not its defaults: flat ones, or ``{"name": {...}}``.
 
-    ``cls`` becomes "position-0" in encoders whose texts begin with [CLS].
-
-    Args:
-        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers.
-        options: flat for one part, ``{"name": {...}}`` for several.
-        has_cls: whether texts begin with [CLS].
-        with_memory: with a memory position 0 is its oldest slot, and never [CLS].
+    ``cls`` becomes "position-0" in encoders whose texts begin with [CLS]; with a memory position 0 is its oldest slot.
 
     Raises:
         BadInput: an option is unknown, or has a value of another type.

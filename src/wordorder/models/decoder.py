@@ -82,9 +82,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
             position_ids: with a cache see `cached_layout`.
             past_key_values: a cache, which is added to; for a model with a memory a `SegmentCache`, and no memory.
             use_cache: begin a cache and return it; default: only where one was given.
-            memory: a model with a memory reads what it is given as one segment; ``attention_mask`` (B, T) is then of
-                this segment. With a cache it cuts what it is given every ``segment_length`` tokens.
-            sequence_ids: not with a cache.
+            memory: what is given is read as one segment; with a cache it is cut every ``segment_length`` tokens.
             cache: another name of past_key_values, transformers' own from version 5.24 on.
             **packing: what collators add to packed batches for flash attention; it must agree with position_ids.
 
@@ -152,9 +150,8 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         """Predict each next token; the other arguments are those of `WordOrderDecoderModel.forward`.
 
         Args:
-            labels: long (B, T), usually ``input_ids``: label t + 1 is what token t should give (the shift is done
-                here); -100 where there is none. The loss is the mean of the negative log-likelihood (nats) over
-                labelled tokens.
+            labels: long (B, T), usually ``input_ids``: label t + 1 is what token t should give; -100 where there is
+                none. The loss is the mean of the negative log-likelihood (nats) over labelled tokens.
             logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
             **inputs: among them shift_labels, long (B, T), instead of labels: label t is what token t should give, -100

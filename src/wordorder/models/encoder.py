@@ -76,11 +76,7 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         token_type_ids: Tensor | None = None,
         **packing: Unpack[PackedInputs],
     ) -> WordOrderModelOutput:
-        """Encode a batch; see `WordOrderPreTrainedModel` for the arguments.
-
-        A model with a memory reads what it is given as one segment. ``packing`` is what collators add to packed batches
-        for flash attention; it must agree with position_ids.
-        """
+        """Encode a batch, with a memory as one segment; see `WordOrderPreTrainedModel` for the arguments."""
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         check_packing(packing, position_ids)
         options = forward_options(self.config, output_attentions, output_hidden_states)
@@ -141,10 +137,9 @@ def read_document(
 
 
 def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Pooling) -> Tensor:
-    """Return one vector for each text, (B, C), of all its tokens.
+    """Return one vector for each text, (B, C): the mean or maximum of all tokens, 0 where there is none, or the first.
 
-    "mean" is over all tokens (of at least float32 numbers), "max" of each channel over all tokens; "first" is the
-    first token, [CLS] where a tokeniser puts one. A row without tokens gives 0 for mean and max.
+    The mean is over numbers of at least float32.
     """
     valid_BT = None if attention_mask is None else attention_mask.bool()
     if pooling == "mean":
@@ -222,10 +217,10 @@ class WordOrderEncoderForMaskedLM(EncoderHead):
 
 
 class WordOrderEncoderForSequenceClassification(EncoderHead):
-    """The encoder with a text classification head on the first token: dense, tanh, dropout, linear (as BERT, TUPE).
+    """The encoder with a text classification head: dense, tanh (see ``classifier_dense``), dropout, linear.
 
-    Without ``classifier_dense``: dropout, linear. With a memory the head reads what ``document_pooling`` makes of all
-    tokens of all segments. Labels are class numbers (B,), or numbers, for regression with one label.
+    It reads the first token, with a memory what ``document_pooling`` makes of all tokens of all segments. Labels are
+    class numbers (B,), or numbers, for regression with one label.
     """
 
     output_class = WordOrderSequenceClassifierOutput

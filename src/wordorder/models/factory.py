@@ -14,6 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
+from wordorder.models import decoder, encoder, seq2seq
 from wordorder.models.configuration import (
     FOLLOWING_SIZES,
     WordOrderConfig,
@@ -21,35 +22,26 @@ from wordorder.models.configuration import (
     WordOrderEncoderConfig,
     WordOrderSeq2SeqConfig,
 )
-from wordorder.models.decoder import WordOrderDecoderForCausalLM, WordOrderDecoderModel
-from wordorder.models.encoder import (
-    WordOrderEncoderForMaskedLM,
-    WordOrderEncoderForQuestionAnswering,
-    WordOrderEncoderForSequenceClassification,
-    WordOrderEncoderForTokenClassification,
-    WordOrderEncoderModel,
-)
 from wordorder.models.faults import unknown_fields
 from wordorder.models.hosts import class_of_host
-from wordorder.models.seq2seq import WordOrderSeq2SeqForConditionalGeneration, WordOrderSeq2SeqModel
 from wordorder.models.swap.families import FAMILIES
 from wordorder.networks import initialise
 
 MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
     WordOrderEncoderConfig: {
-        hf.AutoModel: WordOrderEncoderModel,
-        hf.AutoModelForMaskedLM: WordOrderEncoderForMaskedLM,
-        hf.AutoModelForQuestionAnswering: WordOrderEncoderForQuestionAnswering,
-        hf.AutoModelForSequenceClassification: WordOrderEncoderForSequenceClassification,
-        hf.AutoModelForTokenClassification: WordOrderEncoderForTokenClassification,
+        hf.AutoModel: encoder.WordOrderEncoderModel,
+        hf.AutoModelForMaskedLM: encoder.WordOrderEncoderForMaskedLM,
+        hf.AutoModelForQuestionAnswering: encoder.WordOrderEncoderForQuestionAnswering,
+        hf.AutoModelForSequenceClassification: encoder.WordOrderEncoderForSequenceClassification,
+        hf.AutoModelForTokenClassification: encoder.WordOrderEncoderForTokenClassification,
     },
     WordOrderDecoderConfig: {
-        hf.AutoModel: WordOrderDecoderModel,
-        hf.AutoModelForCausalLM: WordOrderDecoderForCausalLM,
+        hf.AutoModel: decoder.WordOrderDecoderModel,
+        hf.AutoModelForCausalLM: decoder.WordOrderDecoderForCausalLM,
     },
     WordOrderSeq2SeqConfig: {
-        hf.AutoModel: WordOrderSeq2SeqModel,
-        hf.AutoModelForSeq2SeqLM: WordOrderSeq2SeqForConditionalGeneration,
+        hf.AutoModel: seq2seq.WordOrderSeq2SeqModel,
+        hf.AutoModelForSeq2SeqLM: seq2seq.WordOrderSeq2SeqForConditionalGeneration,
     },
 }
 NETWORK_TASKS: dict[str, tuple[str, ...]] = {
@@ -72,11 +64,7 @@ HEADS: dict[str, str] = {
 
 
 def config_fields(network: str) -> dict[str, Any]:
-    """Return the fields that ``[model]`` may set for this network, with their defaults.
-
-    Raises:
-        BadInput: unknown network.
-    """
+    """Return the fields that ``[model]`` may set for this network, with their defaults."""
     inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
     fields = dataclasses.fields(config_class(network))
     return {f.name: f.default for f in fields if f.name not in inherited and f.name != "wordorder_version"}
@@ -85,12 +73,8 @@ def config_fields(network: str) -> dict[str, Any]:
 def filled_fields(network: str, fields: Mapping[str, object], *, following: bool = True) -> dict[str, object]:
     """Return the fields of ``[model]`` with all defaults, so that they mean the same after a default changes.
 
-    Args:
-        following: also those that follow others where nothing is said, such as intermediate_size = 4 * hidden_size.
-            What only the data knows (vocab_size, special tokens) stays out, and so do options of the encoding.
-
-    Raises:
-        BadInput: unknown network.
+    What only the data knows (vocab_size, special tokens) stays out, and so do options of the encoding; and with
+    ``following=False`` those that follow others, such as intermediate_size = 4 * hidden_size.
     """
     known = config_fields(network)
     filled: dict[str, Any] = {**fields}
@@ -116,12 +100,7 @@ FOLLOWED = frozenset({"network", "pretrained", "norm_placement", *(followed for 
 
 
 def build_config(network: str, **fields: Any) -> PreTrainedConfig:
-    """Build a configuration from the fields of a recipe.
-
-    Args:
-        network: "encoder", "decoder", "seq2seq" or "classifier".
-        **fields: of the configuration, and transformers' ``num_labels``, ``id2label``, ``label2id``,
-            ``problem_type``.
+    """Build a configuration from the fields of a recipe, and transformers' on labels, such as ``num_labels``.
 
     Raises:
         BadInput: one line per unknown field, wrong type or value out of range.
@@ -144,50 +123,37 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
 def class_with_head(network: str, head: str) -> type[PreTrainedModel] | None:
     """Return the network's model class whose name ends in ``head``, such as "ForMaskedLM"; None if it has none.
 
-    Args:
-        network: also the type of a model of transformers whose encoding can be swapped, such as "llama".
-
-    Raises:
-        BadInput: unknown network.
+    The network is also the type of a model of transformers whose encoding can be swapped, such as "llama".
     """
     if network in FAMILIES:
         return class_of_host(network, head)
     classes = MODELS[config_class(network)].values()
-    return next((found for found in classes if found.__name__.endswith(head)), None)
+    return next((kind for kind in classes if kind.__name__.endswith(head)), None)
 
 
 def model_class(network: str, task: str) -> type[PreTrainedModel]:
-    """Return the class for a network and a task.
-
-    Raises:
-        BadInput: unknown network, or a task that the network does not do.
-    """
+    """Return the class for a network and a task, one of `NETWORK_TASKS`."""
     config_class(network)
-    found = class_with_head(network, HEADS[task]) if task in HEADS else None
-    if found is None:
-        known = ", ".join(NETWORK_TASKS[network])
-        raise BadInput(f"model.network {network!r} does not do task {task!r}; it does: {known}")
-    return found
+    kind = class_with_head(network, HEADS[task]) if task in HEADS else None
+    if kind is None:
+        tasks = ", ".join(NETWORK_TASKS[network])
+        raise BadInput(f"model.network {network!r} does not do task {task!r}; it does: {tasks}")
+    return kind
 
 
 def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, seed: int) -> PreTrainedModel:
-    """Build a model whose weights are drawn per parameter name from ``seed``.
+    """Build a model for a task, or of a class, whose weights are drawn per parameter name from ``seed``.
 
-    Two models share every initial weight whose name and shape they have in common, whatever else differs: so arms of
-    a comparison start alike.
-
-    Args:
-        task: "masked-lm", "classification", ...; or the class of the model.
+    Two models share every initial weight whose name and shape they have in common: so arms of a comparison start alike.
 
     Raises:
         BadInput: the configuration's network does not do the task.
     """
     kind = model_class(config.model_type.removeprefix("wordorder-"), task) if isinstance(task, str) else task
-    if getattr(config, "own_encodings", None):  # their constructors may draw from torch's global generator
-        with cast("Any", torch.random).fork_rng(devices=[]):
+    own = getattr(config, "own_encodings", None)  # their constructors may draw from torch's global generator
+    with cast("Any", torch.random).fork_rng(devices=[], enabled=bool(own)):
+        if own:
             torch.default_generator.manual_seed(seed)
-            model = kind(config)
-    else:
         model = kind(config)
     initialise(model, seed=seed, std=config.initializer_range)
     model.tie_weights()
@@ -195,11 +161,7 @@ def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, 
 
 
 def config_class(network: str) -> type[WordOrderConfig]:
-    """Return the class of a network's configurations; those of papers/ are loaded here, and nowhere else.
-
-    Raises:
-        BadInput: unknown network.
-    """
+    """Return the class of a network's configurations; those of papers/ are loaded here, and nowhere else."""
     if network not in NETWORK_TASKS:
         raise BadInput(f"unknown model.network {network!r}; known: {', '.join(NETWORK_TASKS)}")
     model_type = f"wordorder-{network}"
@@ -211,7 +173,7 @@ def config_class(network: str) -> type[WordOrderConfig]:
 
 
 class ClassifierConfigOnDemand(PreTrainedConfig):
-    """Stand for the configuration of the model type "wordorder-classifier" with transformers until one is built."""
+    """Stand for the configuration of the model type "wordorder-classifier" until one is built."""
 
     model_type = "wordorder-classifier"
 
@@ -251,18 +213,14 @@ POSITIONS = ("query_projection", "key_projection")
 def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
     """Return names for ``LoraConfig(target_modules=...)`` of any model of this package, and of a swapped BERT.
 
-    Hu et al. 2021, "LoRA", https://arxiv.org/abs/2106.09685, adapt the projections of attention and nothing else;
-    so does this. Each of these modules is called wherever it is used, memory's slots included, so that the adapter
-    acts on all of them.
+    As Hu et al. 2021, "LoRA", https://arxiv.org/abs/2106.09685, these are the projections of attention alone, each
+    called wherever it is used, memory's slots included; with ``positions`` also TUPE's projections of positions.
 
     >>> from wordorder.models import build_config, build_model
     >>> sizes = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     >>> model = build_model(build_config("encoder", encoding="tupe-a", **sizes), "masked-lm", seed=0)
     >>> lora_targets(model, positions=True)
     ['qkv', 'out', 'query_projection', 'key_projection']
-
-    Args:
-        positions: also TUPE's projections of positions, where the model has them.
 
     Raises:
         ValueError: the model has none of these modules, or no projections of positions.

@@ -60,7 +60,7 @@ def _auto(config: PreTrainedConfig, kind: type[PreTrainedModel]) -> Any:
 
 
 def host_config(folder: Path, kind: type[PreTrainedModel], fields: Mapping[str, Any], labels: Mapping[str, Any]) -> Any:
-    """Return the configuration of a folder's model with the encoding of [model], found without making weights.
+    """Return the configuration of a folder's model with the encoding of [model], without making weights.
 
     Args:
         folder: of transformers' model, checked by `check_model_of`.
@@ -90,8 +90,8 @@ def load_host(
     those of a checkpoint.
 
     Returns:
-        The model; and loaded, the number of weights from the folder, new, the names of those that it has not, and
-        unused, the names of those that the model has not.
+        The model; and loaded, the number of weights from the folder, and the names of those that only the model (new)
+        or only the folder has (unused).
     """
     config = _config(folder, labels)
     if not weights:

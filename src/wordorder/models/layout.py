@@ -59,9 +59,8 @@ class Texts:
 class Layout:
     """The place of each text in the rows of a batch.
 
-    A padding mask says which columns of a row hold its text. Instead of carrying positions per row through the network,
-    rows are turned until each text stands in the first columns and turned back at the end: padding before or within a
-    text then equals right padding by construction, and what depends on position is shared by all rows.
+    Rows are turned until each text stands in the first columns, and turned back at the end: padding before or within a
+    text then equals right padding by construction, and all rows share what depends on position.
     """
 
     positions: Positions
@@ -100,7 +99,7 @@ class Layout:
         return x
 
     def all_back(self, tensors: tuple[Tensor, ...] | None, axes: tuple[int, ...] = (1,)) -> tuple[Tensor, ...] | None:
-        """Undo `turn` in the tensor of every layer, along every axis of ``axes``, which count tokens."""
+        """Undo `turn` in the tensor of every layer."""
         return None if tensors is None else tuple(self.turn_back(tensor, axes=axes) for tensor in tensors)
 
     def output_back(self, output: Output) -> Output:
@@ -114,7 +113,7 @@ class Layout:
 
 
 def check_beside(device: torch.device, **tensors: object) -> None:
-    """Refuse masks and ids on the meta device beside tokens with values: torch would turn rows by what memory holds."""
+    """Refuse masks and ids without values beside tokens with values: torch would turn rows by what memory holds."""
     for name, tensor in tensors.items():
         if isinstance(tensor, Tensor):
             check_values(name, tensor, device)
@@ -123,10 +122,7 @@ def check_beside(device: torch.device, **tensors: object) -> None:
 def check_token_types(
     token_type_ids: Tensor | None, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None
 ) -> None:
-    """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, and refuse others.
-
-    Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
-    """
+    """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0 (looked at on the CPU only)."""
     check_tensor("token_type_ids", token_type_ids)
     if token_type_ids is None:
         return
@@ -194,13 +190,13 @@ def check_packing(packing: PackedInputs, position_ids: Tensor | None) -> None:
 
 
 def take_token_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Take ``token_type_ids`` out of the arguments of ``generate``, which knows none, after `check_token_types`."""
+    """Take ``token_type_ids`` out of the arguments of ``generate`` after `check_token_types`."""
     tokens = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
     check_token_types(kwargs.pop("token_type_ids", None), tokens, kwargs.get("inputs_embeds"))
 
 
 def tokens_of(attention_mask: Tensor) -> Tensor:
-    """Return the mask as bool, True where a token is, refusing one that is added to scores (on the CPU only)."""
+    """Return the mask as bool, and refuse one that is added to scores (on the CPU only)."""
     if attention_mask.is_floating_point() and may_be_read(attention_mask):
         other = attention_mask[(attention_mask != 0) & (attention_mask != 1)]
         if other.numel():
@@ -219,11 +215,9 @@ def layout_of(
 ) -> Layout:
     """Read masks and ids as Hugging Face means them.
 
-    * nothing: tokens 0 .. T - 1.
     * ``attention_mask`` (B, T), 1 = token, 0 = padding anywhere: the 1s of a row are counted from position 0.
-    * ``position_ids`` (B or 1, T): as given; each 0 begins a new packed sequence, and packed sequences do not see each
-      other, with an ``attention_mask`` (which hides keys) and without.
-    * ``sequence_ids`` (B, T): which packed sequence a token belongs to; with ``position_ids``, or counted from its
+    * ``position_ids`` (B or 1, T): each 0 begins a new packed sequence, and packed sequences do not see each other.
+    * ``sequence_ids`` (B, T): the packed sequence that a token belongs to; with ``position_ids``, or counted from its
       first token. All equal, they allow any ``position_ids`` in one sequence.
     """
     _check_ids("attention_mask", attention_mask, shape)
@@ -247,12 +241,10 @@ def layout_of(
 def cached_layout(
     shape: tuple[int, int], held: int, attention_mask: Tensor | None, position_ids: Tensor | None
 ) -> Layout:
-    """Return the layout of new tokens behind the ``held`` tokens of a cache, in the caller's columns.
+    """Return the layout of new tokens behind the ``held`` tokens of a cache, in the caller's columns as its keys are.
 
-    Nothing is turned, since the cache's keys lie in the caller's columns.
-
-    * ``attention_mask`` (B, held + T): the 1s of a row are counted from position 0.
-    * ``position_ids`` (B or 1, T): the last one counts, earlier tokens stand right before it.
+    The 1s of a row of ``attention_mask`` (B, held + T) are counted from position 0; of ``position_ids`` (B or 1, T) the
+    last one counts, and earlier tokens stand right before it.
     """
     _check_ids("position_ids", position_ids, shape)
     valid_BS = cached_mask(shape, held, attention_mask)
@@ -277,20 +269,17 @@ def cached_mask(shape: tuple[int, int], held: int, attention_mask: Tensor | None
     if attention_mask is None:
         return None
     check_tensor("attention_mask", attention_mask)
-    wanted = shape[0], held + shape[1]
-    if attention_mask.shape != wanted:
+    whole = shape[0], held + shape[1]
+    if attention_mask.shape != whole:
         raise ValueError(
-            f"attention_mask must be (batch, tokens) = {wanted}, the {held} tokens of the cache included, got"
+            f"attention_mask must be (batch, tokens) = {whole}, the {held} tokens of the cache included, got"
             f" {tuple(attention_mask.shape)}"
         )
     return tokens_of(attention_mask)
 
 
 def padding_within(valid_BS: Tensor) -> tuple[int, int] | None:
-    """Return row and column of the first padding between tokens of a row; None where there is none.
-
-    The caller asks `has_values` first. A GPU is waited for, as whoever reads with a cache does for each token.
-    """
+    """Return row and column of the first padding between tokens of a row with values; None where there is none."""
     between_BS = (~valid_BS & (valid_BS.cumsum(1) > 0))[:, :-1] & valid_BS[:, 1:]
     if not between_BS.any():
         return None

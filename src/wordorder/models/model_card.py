@@ -67,9 +67,6 @@ def write_card(
     """Write README.md beside a saved model, in the place of an earlier one.
 
     Args:
-        folder: holds the model's config.json.
-        title: the first heading.
-        summary: Markdown.
         data: what the scores are of; "hub:NAME" is a data set of the hub, which makes a link of it.
         scores: metric -> value, by split.
         sections: heading and Markdown, in order; they come last.

@@ -146,7 +146,6 @@ class LoadsEncoding(PreTrainedModel):
 
     @staticmethod
     def _finalize_model_loading(model: Any, load_config: Any, loading_info: Any) -> Any:
-        """Finish loading as transformers does, then warn if the weights of another encoding found no place."""
         report = PreTrainedModel._finalize_model_loading(model, load_config, loading_info)
         unused = [*report.unexpected_keys, *(name for name, *_ in report.mismatched_keys)]
         dropped = sorted(name for name in unused if _MODULES & set(name.split(".")))
@@ -210,11 +209,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         self.token_reader().embedding = value
 
     def get_submodule(self, target: str) -> nn.Module:
-        """Return a module by its name, as torch does; peft's prompt learning takes the token embeddings in this way.
-
-        Raises:
-            AttributeError: there is none, or it is a parameter of an encoding that replaces the token embeddings.
-        """
+        """Return a module by its name; peft's prompt learning takes the token embeddings in this way."""
         try:
             return super().get_submodule(target)
         except AttributeError as error:
@@ -249,7 +244,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         return table
 
     def _forget_lost_tokens(self) -> None:
-        """Forget special tokens that were cut off: a saved configuration that named them could not be loaded."""
+        """Forget special tokens that were cut off, with which a saved configuration could not be loaded."""
         for name in ("pad_token_id", "decoder_start_token_id"):
             token = getattr(self.config, name, None)
             if token is not None and token >= self.config.vocab_size:

@@ -1,9 +1,8 @@
 """Read a model folder: check it before transformers reads it, then load the model.
 
 Without these checks transformers would ask whether to run the folder's own code (``auto_map``), follow an index of
-shards to files elsewhere, load adapters from a pickle and their base model from anywhere, fetch a backend of attention
-or a way of generating from the Hub and run it, and take another configuration or other weights than those that were
-looked at. None of this happens here.
+shards to files elsewhere, load adapters from a pickle, run code that it fetches from the Hub, and take another
+configuration or other weights than those that were looked at.
 """
 
 from collections.abc import Mapping
@@ -236,9 +235,9 @@ def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
     for name, roles in {**_ROLES, **(_ROLES_OF_WRITERS if writes else {})}.items():
         expected = getattr(config, f"{name}_token_id", None)
         ids = [getattr(tokenizer, f"{role}_token_id", None) for role in roles]
-        given = sorted({int(number) for number in ids if number is not None} - (shared if name == "pad" else set()))
-        if isinstance(expected, int) and given and expected not in given:
-            shown = " or ".join(map(str, given))
+        numbers = sorted({int(number) for number in ids if number is not None} - (shared if name == "pad" else set()))
+        if isinstance(expected, int) and numbers and expected not in numbers:
+            shown = " or ".join(map(str, numbers))
             faults.append(f"{folder}: the tokenizer's {name} token has the id {shown}, config.json says {expected}")
     if faults:
         raise BadInput([f"{fault}; put the tokenizer there that the model was trained with" for fault in faults])
@@ -257,8 +256,7 @@ def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
         BadInput: the folder holds adapters; weights are missing or pickled; config.json is not one of this
             package's; or generation_config.json cannot be read or asks for code.
     """
-    adapters = adapter_faults(folder)
-    if adapters:
+    if adapters := adapter_faults(folder):
         raise BadInput(adapters)
     weight_files(folder)
     if config is None:

@@ -145,7 +145,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
                 padded on the right.
             decoder_position_ids: of the target, long (B or 1, T); packed targets need packed sources.
             encoder_outputs: what the encoder gave, so that it need not run; (B, S, channels) comes first.
-            past_key_values: and use_cache, cache: as in `WordOrderDecoderModel.forward`.
+            past_key_values: and use_cache, cache as in `WordOrderDecoderModel.forward`.
             decoder_inputs_embeds: instead of decoder_input_ids, (B, T, C).
             decoder_sequence_ids: long (B, T), the source's packed sequence that a token of the target reads.
 
@@ -244,9 +244,8 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
 
         Args:
             decoder_input_ids: as the model without a head; default: the labels, shifted right behind the start token.
-            labels: long (B, T), the target, -100 where it is padded (on the right). The loss is the mean of the
-                negative log-likelihood (nats) over labelled tokens.
-            logits_to_keep: and num_items_in_batch: as in `WordOrderDecoderForCausalLM.forward`.
+            labels: long (B, T), the target, -100 where it is padded (on the right); the loss is as there.
+            logits_to_keep: and num_items_in_batch as in `WordOrderDecoderForCausalLM.forward`.
             **inputs: the other arguments of `WordOrderSeq2SeqModel.forward`.
 
         Raises:

@@ -48,17 +48,16 @@ def longest_text(config: PreTrainedConfig) -> int:
 
 
 def _swapped(config: Any) -> dict[str, Any]:
-    """Return the encoding of a model of transformers, and max_positions of its tables, None as the model's own."""
+    """Return the encoding of a model of transformers, and max_positions of its tables, None where not swapped."""
     return getattr(config, "wordorder", None) or {"encoding": MODEL, "max_positions": None}
 
 
 def _bounded(config: Any) -> list[str]:
     """Return the names of the encodings of a model, its own input positions among them, that have a table."""
-    if config.model_type in FAMILIES:
-        names = names_in(_swapped(config)["encoding"])
-        tables = [MODEL] if MODEL in names and FAMILIES[config.model_type].table is not None else []
-        return tables + [name for name in names if name in CATALOG and CATALOG[name].bounded]
-    return [name for name in names_of(config.encoding) if CATALOG[name].bounded]
+    family = FAMILIES.get(config.model_type)
+    names = names_of(config.encoding) if family is None else names_in(_swapped(config)["encoding"])
+    tables = [MODEL] if family is not None and family.table is not None and MODEL in names else []
+    return tables + [name for name in names if name in CATALOG and CATALOG[name].bounded]
 
 
 def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = True) -> None:
@@ -73,10 +72,7 @@ def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = T
 
 
 def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) -> None:
-    """Refuse more tokens at a time than the model's learned table has positions for, or that of its own positions.
-
-    Args:
-        slots: of a memory, over which a table is read as well.
+    """Refuse more tokens at a time than the model's table has positions for, beside the slots of a memory.
 
     Raises:
         BadInput: names the limit and the remedy.
