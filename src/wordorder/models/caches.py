@@ -107,12 +107,12 @@ class SegmentCache(Cache):
 
     @property
     def memory(self) -> MemoryState | None:
-        """The memory of the segments that have ended; None = none has."""
+        """Return the memory of the segments that have ended; None = none has."""
         return self.segment.state
 
     @property
     def room(self) -> int:
-        """Number of tokens that the open segment still takes."""
+        """Return the number of tokens that the open segment still takes."""
         return self.segment_length - self.segment.tokens
 
     def fold(self) -> MemoryState | None:
@@ -146,7 +146,7 @@ class SegmentCache(Cache):
 
     @property
     def batch_size(self) -> int:
-        """Number of rows; -1 where nothing is read yet."""
+        """Return the number of rows; -1 where nothing is read yet."""
         if self.segment.state is not None:
             return self.segment.state.batch
         return next((keys.k.shape[0] for keys in self.segment.keys), -1)

@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_type_hints
 
 import torch
@@ -139,9 +138,8 @@ class WordOrderConfig(PreTrainedConfig):
         allowed = set(_FROM_TRANSFORMERS)
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
             allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
-        faults = unknown_fields(
-            (key for key in kwargs if key not in allowed), {f.name for f in dataclasses.fields(self)}
-        )
+        fields = {f.name for f in dataclasses.fields(self)}
+        faults = unknown_fields((key for key in kwargs if key not in allowed), fields)
         if self.memory != "none":
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length
@@ -390,7 +388,8 @@ class WordOrderDecoderConfig(WordOrderConfig):
     head_bias: bool = False
 
     def network_options(self, use: Use) -> TransformerOptions:
-        return replace(super().network_options(use), embedding_scale=self.embedding_scale, final_norm=self.final_norm)
+        options = super().network_options(use)
+        return dataclasses.replace(options, embedding_scale=self.embedding_scale, final_norm=self.final_norm)
 
 
 @strict

@@ -132,7 +132,11 @@ def class_with_head(network: str, head: str) -> type[PreTrainedModel] | None:
 
 
 def model_class(network: str, task: str) -> type[PreTrainedModel]:
-    """Return the class for a network and a task, one of `NETWORK_TASKS`."""
+    """Return the class for a network and a task.
+
+    Raises:
+        BadInput: unknown network, or a task that the network does not do.
+    """
     config_class(network)
     kind = class_with_head(network, HEADS[task]) if task in HEADS else None
     if kind is None:
@@ -161,7 +165,10 @@ def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, 
 
 
 def config_class(network: str) -> type[WordOrderConfig]:
-    """Return the class of a network's configurations; those of papers/ are loaded here, and nowhere else."""
+    """Return the class of a network's configurations, and refuse an unknown network, as all that take a name do.
+
+    Those of papers/ are loaded here, and nowhere else.
+    """
     if network not in NETWORK_TASKS:
         raise BadInput(f"unknown model.network {network!r}; known: {', '.join(NETWORK_TASKS)}")
     model_type = f"wordorder-{network}"

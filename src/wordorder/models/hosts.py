@@ -26,14 +26,13 @@ HOST_FIELDS: Mapping[str, type] = {
 }
 """Types of the fields of [model] beside `pretrained` for a model of transformers, whose folder says all others."""
 
-_HEADS = {
-    "ForCausalLM": "CAUSAL_LM",
-    "ForMaskedLM": "MASKED_LM",
-    "ForSequenceClassification": "SEQUENCE_CLASSIFICATION",
-}
 _AUTO: dict[str, tuple[Any, Any]] = {
-    head: (getattr(hf, f"AutoModel{head}"), getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES"))
-    for head, name in _HEADS.items()
+    "ForCausalLM": (hf.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    "ForMaskedLM": (hf.AutoModelForMaskedLM, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+    "ForSequenceClassification": (
+        hf.AutoModelForSequenceClassification,
+        modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    ),
 }
 """End of the name of a task's class -> the Auto class, and its table from types of models to names of classes."""
 

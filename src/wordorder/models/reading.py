@@ -1,7 +1,4 @@
-"""Read texts with a network in plain torch, everything in and out in the caller's columns.
-
-`encoder.read_document` reads texts of any length.
-"""
+"""Read texts with a network in plain torch, everything in and out in the caller's columns."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -92,13 +89,9 @@ def read_whole_segment(
     if memory is not None and not isinstance(memory, MemoryState):
         raise ValueError(f"memory must be what an earlier call returned as .memory, got {type(memory).__name__}")
     inputs = layout.inputs(texts.input_ids, texts.inputs_embeds)
+    ids, vectors, padding = inputs["input_ids"], inputs["inputs_embeds"], inputs["key_padding_mask"]
     hidden, all_hidden, attentions, left = network.read_whole(
-        inputs["input_ids"],
-        inputs["inputs_embeds"],
-        memory,
-        {},
-        key_padding_mask=inputs["key_padding_mask"],
-        **options,
+        ids, vectors, memory, {}, key_padding_mask=padding, **options
     )
     weights = None if attentions is None else tuple(_turned_weights(each, layout) for each in attentions)
     return DecoderOutput(layout.turn_back(hidden), layout.all_back(all_hidden), weights, memory=left)
@@ -117,8 +110,8 @@ def read_next_tokens(network: Decoder, cache: Cache, texts: Texts, **options: Un
     Padding is on the left. Attention weights are (B, H, T, slots + tokens so far), of one segment.
     """
     refuse_positions(texts)
-    given = one_input(texts.input_ids, texts.inputs_embeds)
-    cache = _checked(network, cache, given)
+    tokens = one_input(texts.input_ids, texts.inputs_embeds)
+    cache = _checked(network, cache, tokens)
     held = cache.get_seq_length()
     mask = cached_mask(texts.shape, held, texts.attention_mask)
     gap = None if mask is None or not has_values(mask) else padding_within(mask)
@@ -137,17 +130,17 @@ def read_next_tokens(network: Decoder, cache: Cache, texts: Texts, **options: Un
             )
         if bool((mask[:, :-1] & ~mask[:, 1:]).any()):
             raise ValueError("attention_mask must be padded on the left alone where a model with a memory has a cache")
-    if options["return_attentions"] and given.shape[1] > cache.room:
+    if options["return_attentions"] and tokens.shape[1] > cache.room:
         raise ValueError(
             f"attention weights are given for one segment at a time: the open one takes {cache.room} tokens, got"
-            f" {given.shape[1]}; pass so many at once, or output_attentions=False"
+            f" {tokens.shape[1]}; pass so many at once, or output_attentions=False"
         )
     hidden: list[Tensor] = []
     all_hidden: list[tuple[Tensor, ...]] = []
     attentions: tuple[Tensor, ...] = ()
     start = 0
-    while start < given.shape[1]:
-        columns = slice(start, min(start + cache.room, given.shape[1]))
+    while start < tokens.shape[1]:
+        columns = slice(start, min(start + cache.room, tokens.shape[1]))
         ids, vectors, valid = (
             None if x is None else x[:, columns] for x in (texts.input_ids, texts.inputs_embeds, valid_BT)
         )
@@ -162,7 +155,8 @@ def read_next_tokens(network: Decoder, cache: Cache, texts: Texts, **options: Un
     return DecoderOutput(torch.cat(hidden, dim=1), layers or None, attentions or None, memory=cache.memory)
 
 
-def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
+def _checked(network: Decoder, cache: Cache, tokens: Tensor) -> SegmentCache:
+    """Return the cache, and refuse one that does not fit the network or the new tokens."""
     if not isinstance(cache, SegmentCache):
         raise ValueError(
             f"past_key_values must be a SegmentCache for a model with a memory, got {type(cache).__name__}; pass"
@@ -175,13 +169,13 @@ def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
         )
     if network.checkpointed:
         raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass no cache")
-    if given.dim() < 2 or not given.shape[1]:
+    if tokens.dim() < 2 or not tokens.shape[1]:
         held = cache.get_seq_length()
         whole = f"; generate takes the whole text, with the {held} tokens that the cache has read" if held else ""
-        raise ValueError(f"new tokens must be (batch, tokens), one token at least, got {tuple(given.shape)}{whole}")
-    if cache.batch_size not in (-1, given.shape[0]):
+        raise ValueError(f"new tokens must be (batch, tokens), one token at least, got {tuple(tokens.shape)}{whole}")
+    if cache.batch_size not in (-1, tokens.shape[0]):
         raise ValueError(
-            f"the cache holds {cache.batch_size} rows and the batch {given.shape[0]}; reorder_cache or"
+            f"the cache holds {cache.batch_size} rows and the batch {tokens.shape[0]}; reorder_cache or"
             " batch_repeat_interleave give it as many"
         )
     return cache
