@@ -129,9 +129,7 @@ class WordOrderConfig(PreTrainedConfig):
         for key, classes in trained_with.items():
             if not fits(dict[str, Any], classes) or not all(fits(dict[str, str], s) for s in classes.values()):
                 raise BadInput(f"{key} must be a table of tables, got {str(classes)[:80]!r}")
-        if missing := [
-            line for key, classes in trained_with.items() for line in missing_classes(REGISTRIES[key], classes)
-        ]:
+        if missing := missing_classes(trained_with):
             raise BadInput(missing)
         if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.encoding = canonical_name(self.encoding)
@@ -150,11 +148,10 @@ class WordOrderConfig(PreTrainedConfig):
         # transformers' tools read both (PEFT's prefix tuning the heads of a cache)
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         self.intermediate_size = self.intermediate_size or 4 * self.hidden_size
-        own_by_key = own_classes(self.known_names(), (self.memory,))
-        for key, classes in own_by_key.items():
+        registered = own_classes(self.known_names(), (self.memory,))
+        for key, classes in registered.items():
             setattr(self, key, classes)
-        for key, registry in REGISTRIES.items():
-            warn_of_changes(registry.title, trained_with[key], own_by_key.get(key, {}))
+        warn_of_changes(trained_with, registered)
         if self.wordorder_version is None:
             from wordorder import __version__
 

@@ -11,7 +11,10 @@ from transformers import PreTrainedConfig
 from wordorder.hints import MOST_HINTS
 from wordorder.limits import MOST_CLASSES
 from wordorder.memory import MEMORIES
-from wordorder.registry import Registry
+from wordorder.own_classes import REGISTRIES
+
+Sources = Mapping[str, Mapping[str, str]]
+"""Class, file and sha256 of each class that is none of the package, by its name."""
 
 _SIZES = (
     "vocab_size", "hidden_size", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
@@ -73,17 +76,20 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
     )
 
 
-def missing_classes(registry: Registry[Any], trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
+def missing_classes(trained_with: Mapping[str, Sources]) -> list[str]:
     """Return a line for each class of a saved model that is neither of the package nor registered here."""
     lines: list[str] = []
-    for name in (name for name in trained_with if name not in registry):
-        kind, file = trained_with[name].get("class"), trained_with[name].get("file") or "an interactive session"
-        of_memory = registry is MEMORIES
-        call = f"memory.register_memory({kind})" if of_memory else f"encodings.register_encoding({name!r}, {kind})"
-        lines.append(
-            f"{registry.title} {name!r} of this model is none of the catalogue: it is the class {kind} of {file};"
-            f" import that class and call wordorder.{call} before the model is loaded"
-        )
+    for key, registry in REGISTRIES.items():
+        for name, source in trained_with[key].items():
+            if name in registry:
+                continue
+            kind, file = source.get("class"), source.get("file") or "an interactive session"
+            of_memory = registry is MEMORIES
+            call = f"memory.register_memory({kind})" if of_memory else f"encodings.register_encoding({name!r}, {kind})"
+            lines.append(
+                f"{registry.title} {name!r} of this model is none of the catalogue: it is the class {kind} of {file};"
+                f" import that class and call wordorder.{call} before the model is loaded"
+            )
     return lines
 
 
@@ -97,17 +103,18 @@ def unknown_memory(name: str) -> str:
     )
 
 
-def warn_of_changes(
-    title: str, trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]
-) -> None:
+def warn_of_changes(trained_with: Mapping[str, Sources], registered: Mapping[str, Sources]) -> None:
     """Warn where the file of a class is no longer what the model was trained with."""
-    for name, source in trained_with.items():
-        if name in own and own[name]["sha256"] != source.get("sha256"):
-            warnings.warn(
-                f"{title} {name!r} is of another file than the model was trained with ({source.get('file')}, sha256"
-                f" {str(source.get('sha256'))[:12]}); its weights may mean something else now",
-                stacklevel=2,
-            )
+    for key, classes in trained_with.items():
+        for name, source in classes.items():
+            now = registered.get(key, {}).get(name)
+            if now is not None and now["sha256"] != source.get("sha256"):
+                warnings.warn(
+                    f"{REGISTRIES[key].title} {name!r} is of another file than the model was trained with"
+                    f" ({source.get('file')}, sha256 {str(source.get('sha256'))[:12]}); its weights may mean something"
+                    " else now",
+                    stacklevel=2,
+                )
 
 
 _CALLED_HERE = {
