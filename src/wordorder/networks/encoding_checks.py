@@ -211,7 +211,9 @@ def _terms(subject: Subject) -> Iterator[str]:
                 yield from _like(terms.move_keys(k_BHSD), k_BHSD.shape, dtype, "keys")
                 for bias in () if terms.bias is None else terms.bias.parts():
                     yield from _bias_faults(bias, query, key, dtype)
+                features = terms.features(torch.randn(BATCH, key.length, SIZES["width"], dtype=dtype), query.length)
                 for term in terms.content:
+                    term = term.with_features(features, terms.positions)
                     scores_BHTS = term.scores(q_BHTD, k_BHSD, terms.scale, Mask(query, key))
                     yield from _like(scores_BHTS, (BATCH, heads, query.length, key.length), None, "scores")
 
