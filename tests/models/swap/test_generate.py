@@ -151,7 +151,7 @@ SEQ2SEQ = (
     ],
 )
 def test_encoder_decoders_read_and_write_alike_however_they_are_fed(kind, encoding):
-    model = swapped(kind, encoding, AutoModelForSeq2SeqLM, seed=0)
+    model = swapped(kind, encoding, AutoModelForSeq2SeqLM, seed=0).double()  # how it is fed decides the rounding
     sources, targets = ids_of(2, 12), ids_of(2, 7, seed=2)
     texts = sources[0], sources[1, :8]
     whole = output_of(model, sources, decoder_input_ids=targets, use_cache=False)
@@ -160,14 +160,14 @@ def test_encoder_decoders_read_and_write_alike_however_they_are_fed(kind, encodi
         rows = output_of(model, ids, attention_mask=mask, decoder_input_ids=targets)
         for row, text, target in zip(rows, texts, targets, strict=True):
             alone = output_of(model, text[None], decoder_input_ids=target[None])
-            assert apart(row, alone[0]) <= 2e-5
+            assert apart(row, alone[0]) <= 1e-10
     encoded = model.get_encoder()(sources)
     cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
     steps = [
         output_of(model, encoder_outputs=encoded, decoder_input_ids=part, cache=cache)
         for part in targets.split([3, 1, 1, 2], dim=1)
     ]
-    assert apart(torch.cat(steps, dim=1), whole) <= 2e-5
+    assert apart(torch.cat(steps, dim=1), whole) <= 1e-10
 
     ids, mask = padded(texts, (0, 4), kind)
     how = {"do_sample": False, "max_new_tokens": 8, "min_new_tokens": 8, "disable_compile": True}
