@@ -56,6 +56,12 @@ FACTS = {
         ({"dtype": torch.bfloat16}, "recomputed-tiles"),
         ({"dtype": torch.float16}, "sdpa"),
         ({"dtype": torch.float64}, "kept-tiles"),
+        # windows
+        ({**LONG, "bias": "none", "span": 1024}, "recomputed-tiles"),
+        ({**LONG, "bias": "none", "span": 1025}, "sdpa"),
+        ({**LONG, "bias": "none", "training": False, "span": 64}, "recomputed-tiles"),
+        ({**LONG, "bias": "none", "queries": 1, "training": False, "span": 64}, "sdpa"),
+        ({"bias": "none", "span": 64}, "sdpa"),
         # CPU inference
         ({"training": False, "bias": "fixed"}, "sdpa"),
         ({"training": False, "bias": "fixed", "dtype": torch.bfloat16}, "sdpa"),

@@ -46,6 +46,8 @@ class Call:
     """There are terms by content, or by the layer's input."""
     dense_content: bool = False
     """The bias of one of these is not of low rank."""
+    span: int | None = None
+    """Most keys that a query sees, where the mask is a window; None = all."""
     masked: bool = False
     """The mask differs between examples, so that bias and mask together need a matrix for each."""
     training: bool = False
@@ -76,6 +78,9 @@ class Call:
             masked = mask.dim() == 4 and mask.shape[0] > 1
         else:
             masked = mask is not None and (mask.tokens_BS is not None or isinstance(mask.key, Packed))
+        span = None
+        if isinstance(mask, Mask) and mask.low is not None and mask.high is not None:
+            span = mask.high - mask.low + 1
         rank, structured = 0, True
         for part in () if bias is None else bias.parts():
             structured &= not isinstance(part, DenseBias)
@@ -95,6 +100,7 @@ class Call:
             structured=structured,
             content=bool(terms.content),
             dense_content=dense_content,
+            span=span,
             masked=masked,
             training=training,
             traced=torch.compiler.is_compiling(),
