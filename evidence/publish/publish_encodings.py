@@ -109,8 +109,6 @@ def defined_in(entries: list[dict[str, Any]], prefix: str = "") -> str:
             refused.setdefault((use, reason), []).append(entry["name"])
     everywhere = [words for use, words in USES.items() if use not in {use for use, _ in refused}]
     lines = [f"Defined for {', '.join(everywhere[:-1])} and {everywhere[-1]}."] if len(everywhere) > 1 else []
-    if {"encoder", "decoder"} <= {use for use, _ in refused}:  # a memory is part of one of them
-        lines = [f"Defined for models of transformers whose encoding is [swapped]({prefix}swap.md), alone."]
     if refused:
         lines += ["", "Not defined for:", ""]
     uses: dict[tuple[str, tuple[str, ...]], list[str]] = {}

@@ -48,7 +48,7 @@ def test_one_encoding_is_shown_by_its_name_in_any_spelling():
         assert "Works in: encoders, decoders, memory, look-ahead memory" in text
         assert "Longest text: max_position_embeddings" in text
     fox = " ".join(CliRunner().invoke(app, ["list", "fox"]).stdout.split())
-    assert "Works in: models of transformers (wordorder.models.swap_encoding) Not in encoders: it reads" in fox
+    assert "Works in: encoders, decoders, memory Not in cross-attention: it sums the gates" in fox
     rope = CliRunner().invoke(app, ["list", "RoPE"]).stdout
     assert "Parameters at the sizes of BERT-Base: none" in rope
     assert "Longest text: any" in rope

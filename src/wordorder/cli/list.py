@@ -179,8 +179,6 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
     print_text(f"Longest text: {'max_position_embeddings, the rows of its table' if entry['bounded'] else 'any'}")
     refused: Mapping[str, str] = entry["refused_in"]
     works = [said for use, said in _USES.items() if use not in refused]
-    if {"encoder", "decoder"} <= {*refused}:
-        works = ["models of transformers (wordorder.models.swap_encoding)"]
     print_text(f"Works in: {', '.join(works)}")
     for use, reason in refused.items():
         print_text(f"Not in {_USES[use]}: {reason}")

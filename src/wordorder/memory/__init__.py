@@ -6,7 +6,6 @@ from wordorder.lazy import lazy_names
 from wordorder.memory.catalog import MEMORIES as MEMORIES
 from wordorder.memory.catalog import register_memory as register_memory
 from wordorder.memory.memory import Memory as Memory
-from wordorder.memory.state import MemoryState as MemoryState
 
 if TYPE_CHECKING:
     from wordorder.memory.first_tokens import FirstTokensRecurrence as FirstTokensRecurrence
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
     from wordorder.memory.segment import check_step as check_step
     from wordorder.memory.segment import read_step as read_step
     from wordorder.memory.segment_recurrence import SegmentRecurrence as SegmentRecurrence
+    from wordorder.memory.state import MemoryState as MemoryState
 
-_MODULES = dict.fromkeys(("Segment", "SegmentRead", "Step", "check_step", "read_step"), "wordorder.memory.segment")
+_MODULES = {
+    "MemoryState": "wordorder.memory.state",
+    **dict.fromkeys(("Segment", "SegmentRead", "Step", "check_step", "read_step"), "wordorder.memory.segment"),
+}
 __getattr__, __dir__ = lazy_names(__name__, _MODULES | MEMORIES.modules)

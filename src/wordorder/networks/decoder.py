@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from wordorder.attention import Source, plan_attention
 from wordorder.encodings import Terms
 from wordorder.errors import BadInput
-from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer
@@ -27,6 +26,9 @@ from wordorder.ops import (
     check_positions_fit,
 )
 from wordorder.ops.execution import is_plain
+
+if TYPE_CHECKING:
+    from wordorder.memory import MemoryState
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class DecoderOutput:
     all_hidden: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
-    memory: MemoryState | None = None
+    memory: "MemoryState | None" = None
     logits: Tensor | None = None
 
 
@@ -119,7 +121,7 @@ class Decoder(Stack):
         source_positions: PositionsLike | None = None,
         source_padding_mask: Tensor | None = None,
         cache: Cache | None = None,
-        memory: MemoryState | None = None,
+        memory: "MemoryState | None" = None,
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,

@@ -1,16 +1,18 @@
 """The Transformer encoder, with any encoding of the catalogue."""
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from torch import Tensor
 
-from wordorder.memory import MemoryState
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import EncoderLayer
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack, check_left_padding
 from wordorder.ops import PositionsLike
+
+if TYPE_CHECKING:
+    from wordorder.memory import MemoryState
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class EncoderOutput:
     hidden: Tensor
     all_hidden: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
-    memory: MemoryState | None = None
+    memory: "MemoryState | None" = None
 
 
 class Encoder(Stack):
@@ -71,7 +73,7 @@ class Encoder(Stack):
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
-        memory: MemoryState | None = None,
+        memory: "MemoryState | None" = None,
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,

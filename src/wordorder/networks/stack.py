@@ -12,7 +12,6 @@ from wordorder.attention import Backend, Call, LayerPlans, LayerStep, Source, pl
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
-from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
@@ -28,7 +27,7 @@ from wordorder.ops.execution import has_values, is_sparse, run_layer, under_auto
 from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
 
 if TYPE_CHECKING:
-    from wordorder.memory import Segment, SegmentRead
+    from wordorder.memory import MemoryState, Segment, SegmentRead
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
 """Hidden states, and if asked for all hidden states, attentions, and attentions on a source."""
@@ -222,7 +221,7 @@ class Stack(nn.Module):
         # nothing is computed again where no gradient is: a sample in the middle of training may use a cache
         return self.gradient_checkpointing and self.training and torch.is_grad_enabled()
 
-    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> "Segment":
+    def open_segment(self, state: "MemoryState | None" = None, *, keep: bool = False) -> "Segment":
         """Open a segment after the state that earlier ones left.
 
         Args:
@@ -304,10 +303,10 @@ class Stack(nn.Module):
         self,
         input_ids: Tensor | None,
         inputs_embeds: Tensor | None,
-        memory: MemoryState | None,
+        memory: "MemoryState | None",
         refused: Mapping[str, object],
         **wanted: Any,
-    ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, MemoryState]:
+    ) -> "tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, MemoryState]":
         """Read a segment in one step; refuse arguments, by name, that make no sense beside a memory.
 
         Returns:
