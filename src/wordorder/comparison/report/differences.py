@@ -68,10 +68,7 @@ def places_beside(value: float, width: float, digits: int) -> int:
 
 
 def steady(entry: Aggregate | None, digits: int = 4) -> str:
-    """Return ``mean ± std`` where the spread is small beside the mean, else ``median (lowest to highest)``.
-
-    For what a busy machine disturbs, such as speed: one run that had to wait moves a mean far.
-    """
+    """Return ``mean ± std``, or ``median (lowest to highest)`` where a busy machine made the spread large."""
     if entry is None or not entry.mean or not entry.std or entry.median is None:
         return with_spread(entry, digits)
     wild = entry.std > _WILD * abs(entry.mean)
@@ -139,16 +136,18 @@ class Unit:
         places = 0 if self.percent and self.places == 1 and abs(value) >= 100 else self.places
         return f"{_rounded(value, places, sign)}{'%' * self.percent}"
 
-    def interval(self, low: float, high: float) -> str:
-        """Return the ends of an interval, the lower one first: "[−15.6%, −7.7%]"."""
-        return f"[{', '.join(self.text(end) for end in sorted((low, high), key=self.change))}]"
+    def interval(self, entry: Comparison) -> str:
+        """Return the ends of a comparison's interval, the lower one first: "[−15.6%, −7.7%]"; "" without one."""
+        if entry.low is None or entry.high is None:
+            return ""
+        return f"[{', '.join(self.text(end) for end in sorted((entry.low, entry.high), key=self.change))}]"
 
 
 def unit_of(results: Results) -> Unit:
     """Return the unit of a results file's differences.
 
-    The decimals are those of the second digit of half an interval, in the median over the comparisons, and more where
-    the smallest difference would be shown as zero; in percent those of the first digit, at least one.
+    Its decimals reach the second digit of half an interval (median over the comparisons), or the smallest difference;
+    in percent the first digit, at least one.
     """
     percent = any(entry.scale == "log" for entry in results.comparisons)
     unit = Unit(percent=percent, higher_is_better=quality_of(results).higher_is_better)
@@ -198,8 +197,9 @@ def against(results: Results, reference: str) -> dict[str, Comparison]:
 
 
 def in_short(entry: Comparison, unit: Unit) -> str:
-    """Return one comparison in words: "−11.3% [−15.6%, −7.7%], p = 0.03"."""
-    return in_one(in_parts(entry, unit))
+    """Return one comparison in words: "−11.3% [−15.6%, −7.7%], p = 0.03", or "−11.3%, p = 0.03"."""
+    difference, rest = in_parts(entry, unit)
+    return f"{difference}{'' if not rest else ' ' if rest.startswith('[') else ', '}{rest}"
 
 
 def in_parts(entry: Comparison, unit: Unit) -> tuple[str, str]:
@@ -207,21 +207,10 @@ def in_parts(entry: Comparison, unit: Unit) -> tuple[str, str]:
     outcome, difference = entry.outcome, entry.difference
     if outcome == IDENTICAL or difference is None:
         return outcome_in_words(entry), ""
-    around = "" if entry.low is None or entry.high is None else unit.interval(entry.low, entry.high)
-    p = p_in_words(entry)
-    if outcome == NOT_TESTED:
-        tested = ""
-    elif outcome in (BETTER, WORSE):
-        tested = p
-    else:
-        tested = f"{outcome_in_words(entry)}{f' ({p})' if p else ''}"
-    return unit.text(difference), ", ".join(part for part in (around, tested) if part)
-
-
-def in_one(parts: tuple[str, str]) -> str:
-    """Join the two halves of a comparison: "−11.3% [−15.6%, −7.7%], p = 0.03", or "−11.3%, p = 0.03"."""
-    difference, rest = parts
-    return f"{difference}{'' if not rest else ' ' if rest.startswith('[') else ', '}{rest}"
+    tested = "" if outcome == NOT_TESTED else p_in_words(entry)
+    if outcome not in (NOT_TESTED, BETTER, WORSE):
+        tested = f"{outcome_in_words(entry)}{f' ({tested})' if tested else ''}"
+    return unit.text(difference), ", ".join(part for part in (unit.interval(entry), tested) if part)
 
 
 def difference_title(results: Results) -> str:
@@ -237,10 +226,10 @@ def meaning(results: Results) -> str:
     quality, level = quality_of(results), 100 * (1 - (results.significance.level or 0.05))
     means = ", of geometric means over the runs" if unit_of(results).percent and results.statistic == "mean" else ""
     side = "above" if quality.higher_is_better else "below"
-    shown = f"Difference: in {quality.name} from the baseline{means}; {side} zero is better. "
-    shown += f"[...]: its {level:g}% interval, for all differences together."
-    untested = all(entry.test is None for entry in results.comparisons)
-    return f"Difference: in {quality.name} from the baseline{means}; {side} zero is better." if untested else shown
+    shown = f"Difference: in {quality.name} from the baseline{means}; {side} zero is better."
+    if all(entry.test is None for entry in results.comparisons):
+        return shown
+    return f"{shown} [...]: its {level:g}% interval, for all differences together."
 
 
 def nats(value: float | None, places: int = 3) -> str:
@@ -301,23 +290,17 @@ def on_texts_in_words(
 ) -> tuple[str, ...]:
     """Return a sentence for each kind of test on new texts that the data allow; () if there is none.
 
-    Args:
-        best: the model that leads.
-        found: other model -> the comparison of the best one with it, nearest first.
-        confidence: of the intervals.
-        direction: from a measure to "above" or "below".
-        corrected: whether the p-values are corrected, as they are where the file has more than one comparison.
+    `found` has the comparison of the best model with each other, nearest first; `direction` says "above" or "below" for
+    a measure.
     """
-    kinds = ((NEW_TEXTS, "These trained models, on new texts"), (BOTH, "Retrained, and on new texts"))
     sentences: list[str] = []
-    for kind, begin in kinds:
+    for kind, begin in ((NEW_TEXTS, "These trained models, on new texts"), (BOTH, "Retrained, and on new texts")):
         claims = {arm: claim for arm, entry in found.items() if (claim := getattr(entry, kind)) is not None}
         if claims:
-            caveat = ""
+            standing = f"{_standing(claims, confidence, direction)}, {_method(kind, claims, corrected=corrected)}"
             if not sentences and next(iter(claims.values())).unit == SEGMENT:
-                caveat = "; segments of one document go together, so that the p-value may be too small"
-            standing = _standing(claims, confidence, direction)
-            sentences.append(f"{begin}: {best} is {standing}, {_method(kind, claims, corrected=corrected)}{caveat}.")
+                standing += "; segments of one document go together, so that the p-value may be too small"
+            sentences.append(f"{begin}: {best} is {standing}.")
     return tuple(sentences)
 
 
@@ -344,11 +327,7 @@ def _standing(claims: Mapping[str, Claim], confidence: float, direction: Callabl
 
 def _method(kind: str, claims: Mapping[str, Claim], *, corrected: bool) -> str:
     first = next(iter(claims.values()))
-    texts = f"{first.units:,} {first.unit}s"
-    holm = " with Holm's correction" * corrected
+    texts, holm = f"{first.units:,} {first.unit}s", " with Holm's correction" * corrected
     if kind == NEW_TEXTS:
-        few = " (few)" if (first.units or 0) < _FEW else ""
-        said = f"by sign flips of {texts}{few}{holm}"
-    else:
-        said = f"by crossed random effects of {first.seeds} seeds and {texts}{holm}, which assume roughly normal seeds"
-    return said
+        return f"by sign flips of {texts}{' (few)' * ((first.units or 0) < _FEW)}{holm}"
+    return f"by crossed random effects of {first.seeds} seeds and {texts}{holm}, which assume roughly normal seeds"

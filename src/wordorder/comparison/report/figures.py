@@ -12,7 +12,7 @@ from typing import Any
 from wordorder.comparison.costs import COSTS, Cost, costs_known, front_of, points_of
 from wordorder.comparison.report import view
 from wordorder.comparison.report.differences import difference_title, in_short, references, unit_of
-from wordorder.comparison.report.table import columns, lines
+from wordorder.comparison.report.table import columns
 from wordorder.comparison.results_file import ProbeResult, Results
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, quality_of, spread
 from wordorder.durable import make_folder, write_files
@@ -28,7 +28,7 @@ Style = Callable[[str], Mapping[str, Any]]
 
 
 def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
-    """Return the title of each figure -> the names of its files, in the order of the report, without drawing them."""
+    """Return the title of each figure -> the names of its files, in the order of the report."""
     stems: dict[str, str] = {}
     if results.comparisons:
         stems["Differences"] = "differences"
@@ -42,11 +42,7 @@ def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
 
 
 def _probe_stem(name: str) -> str:
-    return f"probe_{_file_name(name)}"
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._+-]", "_", text)
+    return "probe_" + re.sub(r"[^A-Za-z0-9._+-]", "_", name)
 
 
 def write_figures(results: Results, folder: Path) -> list[Path]:
@@ -65,7 +61,7 @@ def write_figures(results: Results, folder: Path) -> list[Path]:
         "quality_against_cost": _costs,
         **{_probe_stem(name): partial(_probe, probe) for name, probe in results.probes.items()},
     }
-    style, written = drawn_styles(view.arm_styles(results)).__getitem__, dict[str, bytes]()
+    style, written = _drawn(view.arm_styles(results)).__getitem__, dict[str, bytes]()
     for stem, draw in drawers.items():
         if f"{stem}.png" in names:
             figure = draw(results, style)
@@ -92,8 +88,7 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics
 
 
-def drawn_styles(styles: Mapping[str, view.ArmStyle]) -> dict[str, Mapping[str, Any]]:
-    """Return the keywords for matplotlib of each arm's style."""
+def _drawn(styles: Mapping[str, view.ArmStyle]) -> dict[str, Mapping[str, Any]]:
     return {
         name: {
             "color": view.COLOURS[own.colour],
@@ -106,7 +101,6 @@ def drawn_styles(styles: Mapping[str, view.ArmStyle]) -> dict[str, Mapping[str, 
 
 
 def _differences(results: Results, style: Style) -> Any:
-    """Draw the forest plot: each model's difference from the baseline with its interval, the best at the top."""
     baseline, unit = references(results)[0], unit_of(results)
     entries = view.by_effect(results, baseline)
     figure = new_figure(7.2, 1.3 + 0.32 * len(entries))
@@ -176,14 +170,15 @@ def draw_costs(results: Results, axes: Mapping[str, Any], style: Style) -> None:
 
 def _draw_cost(results: Results, cost: Cost, area: Any, style: Style) -> None:
     metric, statistic = quality_of(results).key, results.statistic
-    entries = {entry.arm: entry for entry, _ in lines(results)}
+    columns_of = {entry.arm: entry.columns[metric] for entry in results.summary if metric in entry.columns}
     known = {
         point.name: (point.cost, point.quality)
         for point in points_of(results, cost)
         if point.cost is not None and point.quality is not None
     }
+    ranges = {name: spread(columns_of[name], statistic) or (middle, middle) for name, (_, middle) in known.items()}
     for name, (x, middle) in known.items():
-        low, high = spread(entries[name].columns[metric], statistic) or (middle, middle)
+        low, high = ranges[name]
         error = [[middle - low], [high - middle]]
         area.errorbar([x], [middle], yerr=error, markersize=5, **{**style(name), "linestyle": "none"})
     front = front_of(results, cost).on
@@ -196,7 +191,7 @@ def _draw_cost(results: Results, cost: Cost, area: Any, style: Style) -> None:
         area.set_xscale("log")
     else:
         area.locator_params(axis="x", nbins=5)
-    ends = [end for name in known for end in spread(entries[name].columns[metric], statistic) or known[name][1:]]
+    ends = [end for both in ranges.values() for end in both]
     if ends and min(ends) > 0 and max(ends) > 2.2 * min(ends):  # one arm that learned nothing presses the others flat
         log_scale(area)
     area.set(xlabel=cost.title, ylabel=columns(results)[0].title)
@@ -223,7 +218,6 @@ def _costs(results: Results, style: Style) -> Any:
 
 
 def _probe(probe: ProbeResult, results: Results, style: Style) -> Any:
-    """Draw one panel for each group of a probe: curves over numbers, dots beside labels."""
     panels = view.probe_panels(probe, [arm.name for arm in results.arms])
     numbers = probe.x_kind == "number"
     height = 4.0 if numbers else 1.2 + 0.16 * max(len(panel.xs) * (len(panel.points) + 1) for panel in panels)

@@ -1,7 +1,6 @@
 """Write the report: one HTML file that needs nothing else, made from the results file alone.
 
-The figures are drawn by our own few hundred lines of script rather than by a library of charts: the
-usual one puts 4.8 MB into a report, against some 40 kB here, and its charts have no keyboard read-out.
+A library of charts would put 4.8 MB into it, against some 40 kB of our own script, and has no keyboard read-out.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ MATCHED = {
     "parameters": "parameters",
     "flops": "FLOPs per token",
 }
-"""compare.match -> words for a reader about what was held equal."""
+"""compare.match -> words for a reader."""
 
 HISTORIES = {
     "segment": "each model's segment has the same length, so a memory adds history",
     "equal": "segment and memory together have the same length",
 }
-"""compare.history -> words for a reader about what of the history was held equal."""
+"""compare.history -> words for a reader."""
 
 SIGNS = {BETTER: "\u25b2", WORSE: "\u25bc", IDENTICAL: "="}
 
@@ -58,7 +57,6 @@ def write_report(results: Results, folder: Path) -> None:
 
 
 def report_page(results: Results) -> str:
-    """Return the HTML of the report."""
     render, style, script = _page()
     return render(
         style=style,
@@ -72,7 +70,6 @@ def report_page(results: Results) -> str:
 
 @cache  # a comparison writes its report after each run, and to compile the page takes longer than to fill it
 def _page() -> tuple[Callable[..., str], str, str]:
-    """Return what fills the page, its style and its script."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError as error:
@@ -92,7 +89,6 @@ def json_in_html(value: object) -> str:
 
 
 def _content(results: Results) -> dict[str, object]:
-    """Return the contents of the page as text, which is shown without scripts too, and what the template calls."""
     shown, judged, (of, _) = table.columns(results), verdict(results), repeats(results)
     intervals, log_strip = _intervals(results)
     written = results.written or results.recipe.as_json()
@@ -107,8 +103,12 @@ def _content(results: Results) -> dict[str, object]:
         "columns": shown,
         "shown_first": table.SHOWN_FIRST,
         "rows": [
-            (entry.arm, [(column.text(entry, arm), column.value(entry, arm)) for column in shown], interval)
-            for (entry, arm), interval in zip(table.lines(results), intervals, strict=True)
+            (
+                entry.arm,
+                [(column.text(entry, arm), column.value(entry, arm)) for column in shown],
+                intervals.get(arm.name),
+            )
+            for entry, arm in table.lines(results)
         ],
         "styles": arm_styles(results),
         "over": f"{of}s",
@@ -129,7 +129,7 @@ def _content(results: Results) -> dict[str, object]:
         "tests": _tests(results),
         "confidence": f"{100 * (1 - (results.significance.level or 0.05)):g}%",
         "fronts": [(cost, front_of(results, cost)) for cost in costs_known(results)],
-        "cost_rows": cost_rows(results),
+        "cost_rows": cost_rows(results).items(),
         "probes": [
             (name, probe, probe_panels(probe, [arm.name for arm in results.arms]))
             for name, probe in results.probes.items()
@@ -150,41 +150,32 @@ def _content(results: Results) -> dict[str, object]:
 def _counter(word: str) -> Callable[[], dict[str, str]]:
     """Return a function that counts "Figure 1", "Figure 2" and so on; the data decides which figures there are."""
     numbers = count(1)
-
-    def numbered() -> dict[str, str]:
-        number = next(numbers)
-        return {"id": f"{word.lower()}-{number}", "name": f"{word} {number}."}
-
-    return numbered
+    return lambda: {"id": f"{word.lower()}-{(number := next(numbers))}", "name": f"{word} {number}."}
 
 
-def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
-    """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
+def _intervals(results: Results) -> tuple[dict[str, dict[str, float]], bool]:
+    """Return each arm's place of mean and spread among all in percent, and whether the scale is logarithmic."""
     metric, statistic = quality_of(results).key, results.statistic
-    ranges: list[tuple[float, float, float] | None] = []
-    for entry, _ in table.lines(results):
+    ranges: dict[str, tuple[float, float, float]] = {}
+    for entry in results.summary:
         column = entry.columns.get(metric)
         middle = centre(column, statistic)
-        if column is None or middle is None:
-            ranges.append(None)
-        else:
+        if column is not None and middle is not None:
             low, high = spread(column, statistic) or (middle, middle)
-            ranges.append((low, middle, high))
-    ends = [end for found in ranges if found for end in found]
+            ranges[entry.arm] = low, middle, high
+    ends = [end for several in ranges.values() for end in several]
     # one bad arm must not press the others together
     logarithmic = bool(ends) and min(ends) > 0 and max(ends) > 2.2 * min(ends)
     scaled = math.log if logarithmic else float
-    lowest, highest = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
-
-    def place(found: tuple[float, float, float]) -> dict[str, float]:
-        start, mean, end = (round(100 * (scaled(value) - lowest) / (highest - lowest or 1.0), 2) for value in found)
-        return {"from": start, "mean": mean, "span": round(end - start, 2)}
-
-    return [None if found is None else place(found) for found in ranges], logarithmic
+    places: dict[str, dict[str, float]] = {}
+    for arm, several in ranges.items():
+        lowest, highest = scaled(min(ends)), scaled(max(ends))
+        start, mean, end = (round(100 * (scaled(value) - lowest) / (highest - lowest or 1.0), 2) for value in several)
+        places[arm] = {"from": start, "mean": mean, "span": round(end - start, 2)}
+    return places, logarithmic
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:
-    """Return what a reader wants to know before the numbers: how large, how long, on what, when and where."""
     planned, environment, recipe = results.planned, results.environment, results.recipe
     model, training = recipe.model, recipe.training
     row = next((row for row in results.rows if row.steps), None)
@@ -244,12 +235,14 @@ def _shown(value: object) -> str:
     return json.dumps(value) if isinstance(value, list | dict | bool) else str(value)
 
 
-def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
+def cost_rows(results: Results) -> dict[str, list[tuple[str, bool]]]:
     """Return per arm each known cost in words, and whether the arm is on the Pareto front for it."""
-    known = [(points_of(results, cost), front_of(results, cost).on) for cost in costs_known(results)]
-    names = [entry.arm for entry, _ in table.lines(results)]
-    costs = [({point.name: point.cost for point in points}, on) for points, on in known]
-    return [(name, [(significant(values[name]), name in on) for values, on in costs]) for name in names]
+    rows: dict[str, list[tuple[str, bool]]] = {entry.arm: [] for entry, _ in table.lines(results)}
+    for cost in costs_known(results):
+        on = front_of(results, cost).on
+        for point in points_of(results, cost):
+            rows[point.name].append((significant(point.cost), point.name in on))
+    return rows
 
 
 def _tests(results: Results) -> list[tuple[str, str]]:
@@ -270,56 +263,42 @@ def difference_matrix(results: Results) -> dict[str, object] | None:
     if len(compared) < 3:
         return None
     names = [entry.arm for entry, _ in table.lines(results) if entry.arm in compared]
-    found = {name: differences.against(results, name) for name in names}
-    rows = [
-        (name, [_cell_of(found[other].get(name), differences.unit_of(results)) for other in names]) for name in names
-    ]
-    return {"names": names, "rows": rows}
+    unit, columns = differences.unit_of(results), [differences.against(results, name) for name in names]
+    return {"names": names, "rows": [(name, [_cell_of(own.get(name), unit) for own in columns]) for name in names]}
 
 
 def _cell_of(entry: Comparison | None, unit: differences.Unit) -> dict[str, str] | None:
-    if entry is None:
-        return None
-    return {
-        "kind": entry.outcome.replace(" ", "-"),
-        "sign": SIGNS.get(entry.outcome, ""),
-        "number": "" if entry.outcome == IDENTICAL else differences.in_parts(entry, unit)[0],
-        "words": differences.in_short(entry, unit),
-    }
+    return (
+        None
+        if entry is None
+        else {
+            "kind": entry.outcome.replace(" ", "-"),
+            "sign": SIGNS.get(entry.outcome, ""),
+            "number": "" if entry.outcome == IDENTICAL else differences.in_parts(entry, unit)[0],
+            "words": differences.in_short(entry, unit),
+        }
+    )
 
 
 def _signed(entry: Comparison, unit: differences.Unit) -> str:
-    """Return the difference with its sign and interval; p and the outcome have columns of their own."""
-    if entry.difference is None:
-        return MISSING
-    around = "" if entry.low is None or entry.high is None else unit.interval(entry.low, entry.high)
-    return f"{unit.text(entry.difference)} {around}".strip()
+    return MISSING if entry.difference is None else f"{unit.text(entry.difference)} {unit.interval(entry)}".strip()
 
 
 def _in_nats(entry: Comparison) -> str:
-    ends = (
-        ""
-        if entry.low is None or entry.high is None
-        else f" [{differences.nats(entry.high)}, {differences.nats(entry.low)}]"
-    )
-    return f"{differences.nats(entry.difference)}{ends}"
+    difference, high, low = map(differences.nats, (entry.difference, entry.high, entry.low))
+    return difference if MISSING in (low, high) else f"{difference} [{high}, {low}]"
 
 
 def _p(value: float | None) -> str:
-    if value is None:
-        return MISSING
-    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+    return MISSING if value is None else "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
 def _steps_row(results: Results, entry: StepsToLoss) -> dict[str, str]:
     """Return a row of the table of steps to a loss; a step of the first evaluation is an upper bound."""
-    firsts = [row.curve[0][0] for row in results.rows if row.arm == entry.arm and row.curve]
-    first = min(firsts, default=0)
+    first = min((row.curve[0][0] for row in results.rows if row.arm == entry.arm and row.curve), default=0)
 
     def words(steps: float | None) -> str:
-        if steps is None:
-            return "not reached"
-        return f"{'≤ ' * (steps <= first)}{grouped(steps)}"
+        return "not reached" if steps is None else f"{'≤ ' * (steps <= first)}{grouped(steps)}"
 
     share, at_most = entry.share, entry.steps is not None and entry.steps <= first
     compared = MISSING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from textwrap import wrap
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from wordorder.comparison.report import differences
 from wordorder.comparison.report.differences import MISSING, grouped, significant, steady, time_in_words, with_spread
 from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
+from wordorder.comparison.results_file import Aggregate, ArmResult, Failure, Results, SavedRecipe, Summary
 from wordorder.comparison.runs import Rates
 from wordorder.comparison.statistics.curves import rate_at_edge
 from wordorder.comparison.statistics.seeds import BETTER, WORSE
@@ -64,17 +64,12 @@ def columns(results: Results) -> list[Column]:
     """Return the columns for a results file, the headline metric first."""
     quality, statistic = quality_of(results), results.statistic
     title = f"{results.split} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
-    time = Column(
-        key="train_seconds",
-        title="Training time",
-        value=lambda summary, _: middle(summary.columns.get("train_seconds")),
-        text=lambda summary, _: time_in_words(middle(summary.columns.get("train_seconds"))),
-    )
+    time = _of_runs("train_seconds", "Training time", middle, lambda own: time_in_words(middle(own)))
     own_rate = _of_arm(
         "encoding_learning_rate", "Rate of the encoding, times that", lambda arm: arm.encoding_learning_rate, _rate
     )
     return [
-        _score(quality, title, statistic, key="quality"),
+        replace(_score(quality, title, statistic), key="quality"),
         *([_outcome(results)] if results.comparisons else []),
         *(_score(other, f"{results.split} {other.name}", statistic) for other in beside(results)),
         _of_arm("parameters", "Parameters", lambda arm: arm.total_parameters),
@@ -84,21 +79,10 @@ def columns(results: Results) -> list[Column]:
             "flops_per_token",
             "MFLOP per token (forward + backward)",
             lambda arm: arm.flops_per_token,
-            lambda value: significant(None if value is None else value / 1e6),
+            lambda value: significant(_share(value, 1e6)),
         ),
-        Column(
-            key="tokens_per_second",
-            title="Tokens per second",
-            value=lambda summary, _: _mean(summary, "tokens_per_second"),
-            text=lambda summary, _: steady(summary.columns.get("tokens_per_second")),
-            descending_is_better=True,
-        ),
-        Column(
-            key="peak_memory_bytes",
-            title="Peak memory (MiB)",
-            value=lambda summary, _: _mean(summary, "peak_memory_bytes"),
-            text=lambda summary, _: grouped(_mean(summary, "peak_memory_bytes", 2**20)),
-        ),
+        _of_runs("tokens_per_second", "Tokens per second", _mean, steady, descending_is_better=True),
+        _of_runs("peak_memory_bytes", "Peak memory (MiB)", _mean, lambda own: grouped(_share(_mean(own), 2**20))),
         _of_arm("learning_rate", "Learning rate", lambda arm: arm.learning_rate, _rate),
         *([own_rate] if any(arm.encoding_learning_rate is not None for arm in results.arms) else []),
     ]
@@ -117,17 +101,37 @@ def _of_arm(
     return Column(key=key, title=title, value=lambda _, arm: value(arm), text=lambda _, arm: text(value(arm)))
 
 
-def _mean(summary: Summary, metric: str, unit: float = 1) -> float | None:
-    mean = centre(summary.columns.get(metric), "mean")
-    return None if mean is None else mean / unit
-
-
-def _score(quality: Metric, title: str, statistic: str, *, key: str | None = None) -> Column:
+def _of_runs(
+    key: str,
+    title: str,
+    value: Callable[[Aggregate | None], float | None],
+    text: Callable[[Aggregate | None], str],
+    *,
+    descending_is_better: bool = False,
+) -> Column:
     return Column(
-        key=key or quality.key,
-        title=title if quality.name.isupper() else title[:1].upper() + title[1:],
-        value=lambda summary, _: centre(summary.columns.get(quality.key), statistic),
-        text=lambda summary, _: with_spread(summary.columns.get(quality.key), quality.digits, statistic),
+        key=key,
+        title=title,
+        value=lambda summary, _: value(summary.columns.get(key)),
+        text=lambda summary, _: text(summary.columns.get(key)),
+        descending_is_better=descending_is_better,
+    )
+
+
+def _mean(column: Aggregate | None) -> float | None:
+    return centre(column, "mean")
+
+
+def _share(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def _score(quality: Metric, title: str, statistic: str) -> Column:
+    return _of_runs(
+        quality.key,
+        title if quality.name.isupper() else title[:1].upper() + title[1:],
+        lambda column: centre(column, statistic),
+        lambda column: with_spread(column, quality.digits, statistic),
         descending_is_better=quality.higher_is_better,
     )
 
@@ -262,7 +266,7 @@ def place_of(run: Failure) -> str:
 
 
 def markdown_table(results: Results) -> str:
-    """Return table.md for the content of a results file: the headline, the table, how it was tested, the caption."""
+    """Return table.md: the headline, the table, how it was tested, the caption."""
     shown = columns(results)
     rows = [[entry.arm, *(column.text(entry, arm) for column in shown)] for entry, arm in lines(results)]
     judged = verdict(results)
@@ -289,10 +293,9 @@ def markdown_rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def render_table(results: Results, console: Console) -> None:
-    """Print a results file in at most five columns, and the first layer of its verdict.
+    """Print a results file in at most five columns, fewer in a narrow terminal, and the first layer of its verdict.
 
-    A terminal that is too narrow for a number loses the last columns; in a pipe it is plain text. table.md has all
-    columns, and how the differences were tested.
+    In a pipe it is plain text. table.md has all columns, and how the differences were tested.
     """
     judged, found = verdict(results), differences.against(results, str(baseline_of(results)))
     shown = [column for column in columns(results) if column.key in SHOWN_FIRST]
@@ -431,7 +434,7 @@ def _meaning_of_trials(results: Results, tried: _Tried) -> str:
     own = any(rates.factor is not None for of in tried.values() for rates in of)
     over = "one seed" if seeds == 1 else f"median over up to {seeds} seeds, the better half on each further one"
     counts = [sum(trial.arm == arm for trial in results.tuning) for arm in tried]
-    trials = f"{counts[0]}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    trials = " to ".join(dict.fromkeys(map(str, (min(counts), max(counts)))))
     factors = " (x4: 4 times that for the encoding)" if own else ""
     return (
         f"Validation {name} after training with each learning rate{factors}, {over}; the best (bold) is used for every "
@@ -440,6 +443,6 @@ def _meaning_of_trials(results: Results, tried: _Tried) -> str:
 
 
 def _in_words(middle: float | None, failed: int) -> str:
-    if middle is None:
-        return "failed" if failed else MISSING
-    return significant(middle) + (f" ({failed} failed)" if failed else "")
+    if middle is None and failed:
+        return "failed"
+    return significant(middle) + f" ({failed} failed)" * bool(failed)

@@ -61,8 +61,7 @@ class Verdict:
     """Results of the tests on new texts, a sentence for each kind that the data allow."""
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Models over which no advantage of the best is significant: the same, not significant, identical, not tested, or
-    with fewer runs lost."""
+    """Models over which no advantage of the best is significant."""
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -93,11 +92,9 @@ class _Measure:
         return with_spread(entry.columns[self.quality.key], self.quality.digits, self.statistic)
 
     def short(self, entry: Summary) -> str:
-        """Return the mean or median alone, with the digits that its spread allows."""
         return self.text(entry).split(" ")[0]
 
     def direction(self, measure: str) -> str:
-        """Return the words for a better value of a measure, the headline metric or another."""
         if measure == self.quality.name:
             return self.side
         return "above" if measure == ACCURACY.name else "below"
@@ -117,7 +114,6 @@ class _Judged:
     seeds: int
 
     def outcome(self, entry: Summary) -> str | None:
-        """Return the outcome of the best model's test against another; None where there was none."""
         found = self.found.get(entry.arm)
         outcomes = (BETTER, WORSE, SAME, IDENTICAL, NOT_TESTED, NO_CLAIM)
         return None if found is None else found.outcome if found.outcome in outcomes else NOT_DISTINGUISHABLE
@@ -136,11 +132,7 @@ def ranked(results: Results) -> list[Summary]:
 
 
 def verdict(results: Results) -> Verdict:
-    """Return the verdict for a results file.
-
-    A difference is significant where `compare_arms` finds it so. All words are made here: those that a file stores are
-    not shown.
-    """
+    """Return the verdict for a results file; a difference is significant where `compare_arms` finds it so."""
     measure, entries, missing = _Measure(results), ranked(results), _missing_runs(results)
     if not entries:
         none = f"No run gave a {measure.name} that is a number." if results.rows else "No run has finished yet."
@@ -225,19 +217,15 @@ def _apart(measure: _Measure, best: Summary, runner_up: Summary) -> bool:
     """Tell whether the best of a pilot is ahead by more than its runs vary; of one run nothing is known."""
     columns = [entry.columns[measure.quality.key] for entry in (best, runner_up)]
     if measure.statistic == "median":  # one bad seed, which it does not follow, widens a standard deviation
-        ranges = [summary.spread(column, "median") for column in columns]
-        if None in ranges:
-            return False
-        (low, high), (low_other, high_other) = (ends for ends in ranges if ends is not None)
-        return low > high_other or low_other > high
-    if any(column.std is None for column in columns):
-        return False
+        ranges = [ends for column in columns if (ends := summary.spread(column, "median")) is not None]
+        return len(ranges) == 2 and max(low for low, _ in ranges) > min(high for _, high in ranges)
+    widths = [column.std for column in columns if column.std is not None]
     gap = abs((measure.value(best) or 0.0) - (measure.value(runner_up) or 0.0))
-    return gap > max(column.std or 0.0 for column in columns)
+    return len(widths) == 2 and gap > max(widths)
 
 
 def _gap(judged: _Judged, entry: Summary) -> str:
-    """Return how far the best model is from another, and in the same breath if that is not significant."""
+    """Return how far the best model is from another, and if that is not significant."""
     measure, outcome, found = judged.measure, judged.outcome(entry), judged.found.get(entry.arm)
     score = f"{entry.arm} ({measure.short(entry)})"
     if outcome == IDENTICAL:
@@ -331,9 +319,9 @@ def _numbers(judged: _Judged, unit: Unit) -> str:
         interval = f"{100 * measure.confidence:.3g}% interval " * tested.startswith("[")
         shown += f"; difference {size} ({interval}{f'{tested}, ' if tested else ''}n = {found.n})"
     p = [
-        f"{entry.arm} {p_in_words(judged.found[entry.arm]).removeprefix('p ').removeprefix('= ')}"
+        f"{entry.arm} {words.removeprefix('p ').removeprefix('= ')}"
         for entry in judged.others[1:]
-        if judged.outcome(entry) not in (None, NOT_TESTED, IDENTICAL) and p_in_words(judged.found[entry.arm])
+        if judged.outcome(entry) not in (None, NOT_TESTED, IDENTICAL) and (words := p_in_words(judged.found[entry.arm]))
     ]
     return f"{shown}.{f' p against the others: {listed(p)}.' if p else ''}"
 
@@ -357,25 +345,18 @@ def _description(judged: _Judged) -> str:
     untested = judged.having(NOT_TESTED)
     if not untested:
         return ""
-    fewest = min(entry.columns[measure.quality.key].n for entry in [best, *judged.others])
-    if fewest < summary.SEEDS_FOR_A_SPREAD:
+    columns = {entry.arm: entry.columns[measure.quality.key] for entry in [best, *judged.others]}
+    fewest, needed = min(column.n for column in columns.values()), summary.SEEDS_FOR_A_SPREAD
+    if fewest < needed:
         seeds = f"one {of}" if fewest == 1 else f"{fewest} {of}s"
-        return (
-            f"With {seeds} per model there is no spread to judge by: at least {summary.SEEDS_FOR_A_SPREAD} are needed."
-        )
-    ends = {
-        entry.arm: summary.spread(entry.columns[measure.quality.key], measure.statistic) or (0.0, 0.0)
-        for entry in [best, *untested]
-    }
+        return f"With {seeds} per model there is no spread to judge by: at least {needed} are needed."
+    ends = {arm: summary.spread(column, measure.statistic) or (0.0, 0.0) for arm, column in columns.items()}
     low, high = ends[best.arm]
     near = [entry for entry in untested if low <= ends[entry.arm][1] and ends[entry.arm][0] <= high]
     apart = [entry for entry in untested if entry not in near]
     ranges = "mean ± 1 standard deviation" if measure.statistic == "mean" else f"lowest to highest {of}"
-    said = [
-        *([f"{best.arm} overlaps with {_names(near)}"] if near else []),
-        *([f"{best.arm} does not overlap with {_names(apart)}"] if apart else []),
-    ]
-    return f"Ranges ({ranges}): {'; '.join(said)}."
+    said = [(f"{best.arm} overlaps with", near), (f"{best.arm} does not overlap with", apart)]
+    return f"Ranges ({ranges}): {'; '.join(f'{words} {_names(entries)}' for words, entries in said if entries)}."
 
 
 def _missing_runs(results: Results) -> str:

@@ -18,7 +18,7 @@ from wordorder.tasks.task import LARGEST_LOSS
 
 
 def view_of(results: Results) -> dict[str, object]:
-    """Return the data that the scripts draw, from the content of a results file."""
+    """Return the data that the scripts draw."""
     quality, statistic, styles = quality_of(results), results.statistic, arm_styles(results)
     entries = {entry.arm: entry for entry in results.summary}
     return {
@@ -91,7 +91,6 @@ def _probes(results: Results) -> list[dict[str, object]]:
     return [
         {
             "name": name,
-            "title": probe.title,
             "x": probe.x,
             "x_kind": probe.x_kind,
             "value": probe.value,
@@ -118,9 +117,7 @@ def drawn_probes(results: Results) -> Sequence[tuple[str, ProbeResult]]:
 
 def curve_label(results: Results) -> str:
     """Return the quantity of `learning_curves`: perplexity where it is the headline metric, else the loss."""
-    if in_perplexity(results):
-        return "Validation perplexity"
-    return f"Validation loss ({loss_unit(results)})"
+    return "Validation perplexity" if in_perplexity(results) else f"Validation loss ({loss_unit(results)})"
 
 
 def learning_curves(results: Results) -> dict[str, list[dict[str, float | int | None]]]:
@@ -139,7 +136,7 @@ def learning_curves(results: Results) -> dict[str, list[dict[str, float | int | 
 
 
 def target_lines(results: Results) -> list[tuple[float, str]]:
-    """Return the target losses in the unit of the curves, the median over the arms, each with its baseline."""
+    """Return the target losses (median over the arms) in the unit of the curves, each with its baseline."""
     found: dict[str, list[float]] = {}
     for entry in results.steps_to_loss:
         if entry.target is not None and entry.target < LARGEST_LOSS:
@@ -176,9 +173,9 @@ class ProbePanel:
     """One panel with the points of every arm; a probe with groups has one panel for each."""
 
     group: str
-    """Name of the group; empty if the probe has no groups."""
+    """Empty if the probe has no groups."""
     xs: tuple[Place, ...]
-    """Places on the x axis: numbers in order, or labels in order of appearance."""
+    """Numbers in order, or labels in order of appearance."""
     points: Mapping[str, Sequence[ProbePoint]]
 
 
@@ -209,16 +206,16 @@ def spans_octaves(xs: Sequence[Place]) -> bool:
 
 
 def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
-    """Return per arm the cells of a panel, one for each x: mean and spread, or the mean alone below three seeds."""
+    """Return per arm the cells of a panel, one for each x."""
     rows: list[tuple[str, list[str]]] = []
     for arm, points in panel.points.items():
-        known = {point.x: Aggregate(mean=point.mean, std=point.std, n=point.n) for point in points}
+        known = {one.x: Aggregate(mean=one.mean, std=one.std, n=one.n) for one in points}
         rows.append((arm, [with_spread(known.get(x)) for x in panel.xs]))
     return rows
 
 
 COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
-"""The page's palette (page/page.css), any two colours apart also for readers with protanopia or deuteranopia."""
+"""The palette of page/page.css, any two apart also for readers with protanopia or deuteranopia."""
 
 DASHES = ("-", "--", ":")
 MARKERS = "os^Dv*PX"

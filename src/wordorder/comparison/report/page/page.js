@@ -1,4 +1,4 @@
-// Shared by the figures: the data, small drawing functions, and which models are shown.
+// Shared by the figures.
 const view = JSON.parse(document.getElementById("view-json").textContent);
 const armOf = new Map(view.arms.map((arm) => [arm.name, arm]));
 const redraw = [];
@@ -18,7 +18,7 @@ function add(node, ...children) {
 }
 
 function number(value, digits = 4) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  if (!Number.isFinite(value)) return "–";
   const places = value === 0 ? 0 : Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value))));
   return value.toLocaleString("en", { minimumFractionDigits: Math.min(places, 8), maximumFractionDigits: Math.min(places, 8) });
 }
@@ -97,34 +97,38 @@ function tooltipRow(arm, text) {
 
 // Besides its colour each arm has a shape, the same in every figure and in wordorder's figure files.
 function marker(index, x, y, r = 6) {
-  const star = (sides, turn, inner) => Array.from({ length: inner ? 2 * sides : sides }, (_, i) => {
-    const angle = turn + (2 * Math.PI * i) / (inner ? 2 * sides : sides), radius = r * (inner && i % 2 ? inner : 1.25);
+  const star = (corners, turn, inner = 1.25) => element("polygon", { class: "dot", points: Array.from({ length: corners }, (_, i) => {
+    const angle = turn + (2 * Math.PI * i) / corners, radius = r * (i % 2 ? inner : 1.25);
     return `${(x + radius * Math.cos(angle)).toFixed(2)},${(y + radius * Math.sin(angle)).toFixed(2)}`;
-  }).join(" ");
+  }).join(" ") });
   const up = -Math.PI / 2;
-  const polygon = (points) => element("polygon", { class: "dot", points });
   return [
     () => element("circle", { class: "dot", cx: x, cy: y, r }),
     () => element("rect", { class: "dot", x: x - r * 0.9, y: y - r * 0.9, width: 1.8 * r, height: 1.8 * r }),
-    () => polygon(star(3, up)),
-    () => polygon(star(4, 0)),
-    () => polygon(star(3, -up)),
-    () => polygon(star(5, up, 0.55)),
-    () => polygon(star(4, up, 0.5)),
-    () => polygon(star(4, up / 2, 0.5)),
+    () => star(3, up),
+    () => star(4, 0),
+    () => star(3, -up),
+    () => star(10, up, 0.55),
+    () => star(8, up, 0.5),
+    () => star(8, up / 2, 0.5),
   ][index % 8]();
 }
 
 // An arm's sign where there is no figure: a piece of its line with its marker.
-function glyph(arm) {
-  return element("svg", { width: 24, height: 14, viewBox: "0 0 24 14", "aria-hidden": "true", class: `glyph c${arm.colour}` },
-    element("line", { x1: 1, x2: 23, y1: 7, y2: 7, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dashes[arm.dash] }),
-    marker(arm.marker, 12, 7, 4.6));
+function sign(index, dash) {
+  return [element("line", { x1: 1, x2: 23, y1: 7, y2: 7, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dashes[dash] }), marker(index, 12, 7, 4.6)];
 }
 
-function drawAll() { for (const draw of redraw) draw(); }
+function glyph(arm) {
+  return element("svg", { width: 24, height: 14, viewBox: "0 0 24 14", "aria-hidden": "true", class: `glyph c${arm.colour}` }, ...sign(arm.marker, arm.dash));
+}
 
-// Figures say in words what a pointer or the arrow keys are at.
+// Show a tooltip while the pointer is on a part of a figure.
+function onPointer(part, rows) {
+  part.addEventListener("pointermove", (event) => showTooltip(event, rows));
+  part.addEventListener("pointerleave", hideTooltip);
+}
+
 function tell(id, text) { document.getElementById(id).textContent = text; }
 
 // Buttons of which one is chosen: arrow keys move, as in every group of radio buttons.
@@ -208,18 +212,23 @@ function withRoom(low, high, share, logarithmic) {
   return [low - extra, high + extra];
 }
 
+function cursorLine({ drawing, height }, margin) {
+  return drawing.appendChild(element("line", { class: "cursor", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" }));
+}
+
 // Names at the right ends of lines, moved apart; a thin line leads from a name that had to move.
-function nameEnds({ drawing, height }, margin, ends, right) {
-  const wanted = ends.map((end) => ({ ...end, from: end.at }));
-  for (const end of spreadOut(wanted, 15, margin.top + 4, height - margin.bottom)) add(drawing,
+function nameEnds({ drawing, height }, margin, series, x, y, right) {
+  const ends = series.map(({ arm, points }) => ({ arm, from: y(points.at(-1).mean), at: y(points.at(-1).mean), x: x(points.at(-1).x) }));
+  for (const end of spreadOut(ends, 15, margin.top + 4, height - margin.bottom)) add(drawing,
     Math.abs(end.at - end.from) > 4 || end.x < right - 4
       ? element("path", { class: `leader c${end.arm.colour}`, d: `M${end.x + 5} ${end.from}L${right + 3} ${end.from}L${right + 12} ${end.at}` }) : null,
     element("g", { class: `c${end.arm.colour}` }, marker(end.arm.marker, right + 19, end.at, 4.6)),
     element("text", { class: "name", x: right + 28, y: end.at + 4 }, end.arm.name));
 }
 
-// One line over points {x, mean, std, n}: a band from three repeats on, the line, a marker at some of the points.
+// One line over points {x, mean, std, n}: a band from three repeats on, and a marker at some of the points.
 const bandOf = (point) => (point.n >= 3 && point.std !== null ? point.std : 0);
+const inWords = (point) => number(point.mean) + (bandOf(point) ? ` ± ${number(bandOf(point), 2)}` : "");
 function drawSeries(drawing, arm, points, x, y, low, everyMarker) {
   const at = (point, value) => `${x(point.x).toFixed(2)} ${y(Math.max(value, low)).toFixed(2)}`;
   const group = element("g", { class: `c${arm.colour}`, "data-arm": arm.name });
@@ -235,10 +244,9 @@ function drawSeries(drawing, arm, points, x, y, low, everyMarker) {
   drawing.append(group);
 }
 
-// The read-out of figures with lines: by pointer, or by arrow keys when the figure has the focus.
+// The read-out of figures with lines, by pointer or by arrow keys.
 function readable(box, readoutId, plotOf, head) {
   let cursor = null;
-  const text = (point) => number(point.mean) + (bandOf(point) ? ` ± ${number(bandOf(point), 2)}` : "");
   function readOut(value, event) {
     const plot = plotOf();
     const rows = plot.series.map((own) => ({ arm: own.arm.name, point: own.points.find((point) => point.x === value) }))
@@ -248,8 +256,8 @@ function readable(box, readoutId, plotOf, head) {
     plot.line.setAttribute("visibility", "visible");
     const frame = box.getBoundingClientRect();
     const at = event || { pageX: frame.left + window.scrollX + plot.x(value), pageY: frame.top + window.scrollY + 30 };
-    showTooltip(at, [element("strong", {}, head(value)), ...rows.map((row) => tooltipRow(row.arm, text(row.point)))]);
-    if (!event) tell(readoutId, `${head(value)}: ` + rows.map((row) => `${row.arm} ${text(row.point)}`).join(", "));
+    showTooltip(at, [element("strong", {}, head(value)), ...rows.map((row) => tooltipRow(row.arm, inWords(row.point)))]);
+    if (!event) tell(readoutId, `${head(value)}: ` + rows.map((row) => `${row.arm} ${inWords(row.point)}`).join(", "));
   }
   function leave() { const plot = plotOf(); if (plot) plot.line.setAttribute("visibility", "hidden"); hideTooltip(); cursor = null; }
   box.addEventListener("pointermove", (event) => {
@@ -279,13 +287,9 @@ const shown = (name) => !hidden.has(name);
 const shownArms = () => view.arms.filter((arm) => shown(arm.name));
 
 // The signs that the page's tables have room for.
-for (const box of document.querySelectorAll("svg[data-sign]")) {
-  const [index, dash] = [Number(box.dataset.sign), dashes[Number(box.dataset.dash)]];
-  box.append(element("line", { x1: 1, x2: 23, y1: 7, y2: 7, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash }), marker(index, 12, 7, 4.6));
-}
+for (const box of document.querySelectorAll("svg[data-sign]")) box.append(...sign(box.dataset.sign, box.dataset.dash));
 
-const legends = [...document.querySelectorAll(".legend")];
-for (const legend of legends) {
+for (const legend of document.querySelectorAll(".legend")) {
   for (const arm of view.arms) {
     const button = element("button", { type: "button", "aria-pressed": "true", "data-arm": arm.name }, glyph(arm), element("span", {}, arm.name));
     button.addEventListener("click", () => { hidden.has(arm.name) ? hidden.delete(arm.name) : hidden.add(arm.name); showArms(); });
@@ -310,7 +314,7 @@ function showArms() {
     part.hidden = !shown(part.dataset.arm) || (part.dataset.against !== undefined && !shown(part.dataset.against));
   for (const note of document.querySelectorAll(".none-shown")) note.hidden = count > 0;
   tell("arms-status", count === all ? "" : `${count} of ${all} models shown`);
-  drawAll();
+  for (const draw of redraw) draw();
 }
 
 // Columns beyond the first few are shown on demand; a page without scripts has them all.
@@ -350,7 +354,7 @@ const forestBox = document.getElementById("forest");
 if (forestBox) {
   const reference = view.differences.reference, percent = view.differences.percent;
 
-  // Ticks in round percents on a scale of logarithms, as many as there is room for: the coarsest first.
+  // Ticks in round percents on a scale of logarithms, the coarsest first.
   function percentTicks(x, room) {
     const ticks = [];
     const take = (share) => {
@@ -402,9 +406,7 @@ if (forestBox) {
           element("path", { class: "whisker", d: `M${x(row.low)} ${y}H${x(row.high)}M${x(row.low)} ${y - 4}v8M${x(row.high)} ${y - 4}v8` }));
         group.append(marker(arm.marker, x(row.difference), y, 5.5));
       }
-      group.addEventListener("pointermove", (event) => showTooltip(event, [element("strong", {}, `${row.arm} against ${reference}`),
-        element("div", {}, element("span", {}, row.short))]));
-      group.addEventListener("pointerleave", hideTooltip);
+      onPointer(group, [element("strong", {}, `${row.arm} against ${reference}`), element("div", {}, element("span", {}, row.short))]);
       drawing.append(group);
     });
   }
@@ -453,9 +455,8 @@ if (curvesBox) {
       group.append(element("title", {}, `${arm.name} is there after ${Math.round(mark.steps).toLocaleString("en")} steps`));
       drawing.append(group);
     }
-    if (named) nameEnds(canvas, margin, series.map(({ arm, points }) => { const last = points[points.length - 1]; return { arm, at: y(last.mean), x: x(last.x) }; }), right);
-    const line = element("line", { class: "cursor", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
-    drawing.append(line);
+    if (named) nameEnds(canvas, margin, series, x, y, right);
+    const line = cursorLine(canvas, margin);
     plot = { x, line, values: [...new Set(steps)].sort((a, b) => a - b), series };
   }
   readable(curvesBox, "curves-readout", () => plot, (step) => `Step ${step.toLocaleString("en")}`);
@@ -508,10 +509,9 @@ function drawScatter() {
     if (on) group.append(element("circle", { class: "ring", cx: px, cy: py, r: 11 }));
     if (view.ranges[point.name]) group.append(element("line", { class: "whisker", x1: px, x2: px, y1: y(rangeOf(point)[0]), y2: y(rangeOf(point)[1]) }));
     group.append(marker(arm.marker, px, py));
-    group.addEventListener("pointermove", (event) => showTooltip(event, [element("strong", {}, point.name),
+    onPointer(group, [element("strong", {}, point.name),
       element("div", {}, element("span", {}, view.quality.title), element("span", {}, number(point.quality))),
-      element("div", {}, element("span", {}, cost.title), element("span", {}, number(point.cost, 5)))]));
-    group.addEventListener("pointerleave", hideTooltip);
+      element("div", {}, element("span", {}, cost.title), element("span", {}, number(point.cost, 5)))]);
     drawing.append(group);
   }
   const ticks = [...drawing.querySelectorAll("text")].map(boxOf);
@@ -519,7 +519,6 @@ function drawScatter() {
   points.forEach((point, index) => nameBeside(drawing, point.name, ...places[index], free));
 }
 
-// The room that a text takes with the font that the browser has chosen.
 function boxOf(text) { const box = text.getBBox(); return [box.x, box.y, box.x + box.width, box.y + box.height]; }
 
 // The first of some places around a point where its name covers nothing and is not nearer to another point.
@@ -581,9 +580,8 @@ for (const probe of view.probes) {
     if (panel.xs.length <= (narrow ? 6 : 12)) x.ticks = panel.xs;   // a probe's own values are what a reader looks for
     drawAxes(canvas, margin, x, y, probe.x);
     for (const { arm, points } of series) drawSeries(drawing, arm, points, x, y, low, Math.max(1, Math.ceil(points.length / 16)));
-    if (named) nameEnds(canvas, margin, series.map(({ arm, points }) => { const last = points[points.length - 1]; return { arm, at: y(last.mean), x: x(last.x) }; }), right);
-    const line = element("line", { class: "cursor", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
-    drawing.append(line);
+    if (named) nameEnds(canvas, margin, series, x, y, right);
+    const line = cursorLine(canvas, margin);
     plot = { x, line, values: panel.xs, series, descending: probe.higher_is_better !== false };
   }
 
@@ -609,9 +607,7 @@ for (const probe of view.probes) {
         const y = top + 6 + (narrow ? 16 : 0) + lane * (index + 0.5), group = element("g", { class: `c${arm.colour}`, "data-arm": arm.name });
         if (bandOf(point)) group.append(element("line", { class: "whisker", x1: x(Math.max(point.mean - bandOf(point), low)), x2: x(point.mean + bandOf(point)), y1: y, y2: y }));
         group.append(marker(arm.marker, x(point.mean), y, 4.5));
-        group.addEventListener("pointermove", (event) => showTooltip(event, [element("strong", {}, String(label)),
-          tooltipRow(arm.name, number(point.mean) + (bandOf(point) ? ` ± ${number(bandOf(point), 2)}` : ""))]));
-        group.addEventListener("pointerleave", hideTooltip);
+        onPointer(group, [element("strong", {}, String(label)), tooltipRow(arm.name, inWords(point))]);
         drawing.append(group);
       });
     });
