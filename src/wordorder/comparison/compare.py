@@ -80,10 +80,9 @@ def compare(
     Every arm sees the same data in the same order with the same masks (a pure function of the seed), and differs from
     the others by its overrides only. With ``compare.tune`` every arm first tries the same learning rates, and with
     ``compare.tune_encoding`` those of its encoding, on seeds of their own, and takes what is best on validation. With
-    ``compare.grid`` every arm is trained with every rate on every seed, and the rate with the best median counts. With
-    ``compare.folds`` every arm is trained on every fold of the data, and all arms of one fold see the same texts.
-    Finished runs are not trained again; an unfinished one goes on from its newest checkpoint. The results file is
-    rewritten after every run.
+    ``compare.grid`` it is trained with every rate on every seed, and the best median counts; with ``compare.folds`` on
+    every fold of the data. Finished runs are not trained again; an unfinished one goes on from its newest checkpoint.
+    The results file is rewritten after every run.
 
     Args:
         recipe: a recipe with a [compare] section.
@@ -125,7 +124,7 @@ def compare(
         folder = Path(place) if store is None else store.here
         if fault := run_folder_fault(folder) or _replaced_files(folder, arms, place) or link_fault(folder / FIGURES):
             raise BadInput(fault)
-        with locked(folder) if store is None else nullcontext(), _named_by_address(store):
+        with locked(folder) if store is None else _named_by_address(store):
             return _compare_alone(recipe, arms, tools, folder, store=store, ray=ray, progress=progress)
 
 
@@ -139,7 +138,6 @@ def _compare_alone(
     ray: RayCluster | None,
     progress: bool,
 ) -> Path:
-    """Compare in a folder that no other process writes into."""
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
     statistics = _statistics(recipe, config, tools)
@@ -157,22 +155,17 @@ def _compare_alone(
 
 
 @contextmanager
-def _named_by_address(store: Store | None) -> Generator[None]:
+def _named_by_address(store: Store) -> Generator[None]:
     """Name files in errors by their address in the store: the user does not see the copy that they were read from."""
     try:
         yield
     except BadInput as error:
-        if store is None:
-            raise
         raise type(error)([fault.replace(str(store.here), store.url) for fault in error.faults]) from None
     except RunFailed as error:
-        if store is None:
-            raise
         raise RunFailed(str(error).replace(str(store.here), store.url)) from None
 
 
 def _replaced_files(folder: Path, arms: Iterable[Arm], place: str) -> str | None:
-    """Return the fault of a folder whose files would be replaced and are not a comparison's, or None."""
     files = [name for name in (RESULTS, "table.md", "report.html", FIGURES) if os.path.lexists(folder / name)]
     if not files or any(any((folder / arm.name).rglob(IDENTITY)) for arm in arms):
         return None
@@ -187,7 +180,6 @@ def _replaced_files(folder: Path, arms: Iterable[Arm], place: str) -> str | None
 
 
 def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> None:
-    """Train all unfinished runs: first the trials of learning rates, if there are any, then the runs that count."""
     config, folder, arms, statistics = record.config, record.folder, record.arms, record.statistics
     searches = _searches(record)
     record.grid = runs_of(arms, config, folder, rates=config.grid)
@@ -243,7 +235,7 @@ def _headline(run: Run, record: Record) -> str:
     metrics = read_metrics(run.folder)
     if run.trial is not None:
         return f"validation {record.selection} {metrics['validation'].get(record.selection, math.nan):.4f}"
-    optimistic = "optimistic " if record.protocol == BEST_ON_TEST else ""
+    optimistic = "optimistic " * (record.protocol == BEST_ON_TEST)
     value = scores_of(metrics).get(record.metric, math.nan)
     # "15" beside "14.58" looks like another kind of number
     shown = f"{value:,.2f}" if record.metric == "perplexity" else f"{value:.4g}"
@@ -251,7 +243,6 @@ def _headline(run: Run, record: Record) -> str:
 
 
 def _searches(record: Record) -> dict[str, Search]:
-    """Return the search of each arm for its learning rates; an encoding without parameters needs no rate of its own."""
     config, found = record.config, dict[str, Search]()
     for arm in record.arms if config.tune else ():
         factors: tuple[float | None, ...] = config.tune_encoding or (None,)
@@ -262,7 +253,6 @@ def _searches(record: Record) -> dict[str, Search]:
 
 
 def _next_trials(record: Record, searches: Mapping[str, Search]) -> list[Run]:
-    """Return the trials that come next in the search of each arm; [] when the rates of all arms are known."""
     scores = _trial_scores(record)
     return [
         run
@@ -279,9 +269,8 @@ def _trial_scores(record: Record) -> dict[str, dict[Rates, dict[int, Score | Non
 
 
 def _give_up_untrainable(record: Record, rates: Mapping[str, Rates]) -> None:
-    """Record the runs of an arm as failed if no rate could train it; a single rate that diverges is no failure."""
     tried = {run.arm: record.failed.get(run.folder, "the loss is not a number") for run in record.trials}
-    for run in record.runs:
+    for run in record.runs:  # a single rate that diverges is no failure
         if run.arm in tried and run.arm not in rates:
             record.failed[run.folder] = f"no learning rate of compare.tune could be trained: {tried[run.arm]}"
 
@@ -297,17 +286,13 @@ def _conclude(record: Record) -> Path:
             record.store.save()
     except OSError as error:
         raise RunFailed(f"cannot write figures and model cards into {record.place}: {error}") from error
-    lost = [failure for failure in results.failed if failure.stage == "seeds"]
-    if lost:
-        lines = [f"{failure.arm}, {place_of(failure)}: {failure.reason}" for failure in lost]
-        raise RunFailed(
-            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the rest is in {record.place}", *lines])
-        )
+    if lost := [f"{run.arm}, {place_of(run)}: {run.reason}" for run in results.failed if run.stage == "seeds"]:
+        head = f"{len(lost)} of {results.planned.runs} runs failed; the rest is in {record.place}"
+        raise RunFailed("\n".join([head, *lost]))
     return record.folder / RESULTS
 
 
 def _write_cards(results: Results, folder: Path) -> None:
-    """Write README.md beside every finished model, with the table and the verdict, in the place of its run's card."""
     from wordorder.training.runs.model_card import write_run_card
 
     table = markdown_table(results)
@@ -352,10 +337,7 @@ def stopped_by_signals() -> Generator[None]:
 
 
 class Display:
-    """A display of finished runs out of all, running ones with their steps, and the time left.
-
-    The steps of a run are read from its curve.jsonl, so that trainings in other processes need no channel to here.
-    """
+    """A display of finished runs out of all, running ones with the steps of their curve.jsonl, and the time left."""
 
     def __init__(self, runs: Iterable[Run], *, show: bool = True, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
@@ -379,7 +361,6 @@ class Display:
             self.live.stop()
 
     def expect(self, runs: Iterable[Run]) -> None:
-        """Take more runs into the count."""
         every = {run.folder: run for run in runs}
         self.total += len(every)
         self.left |= {folder: run for folder, run in every.items() if not run.finished()}
@@ -388,7 +369,6 @@ class Display:
         self.done_before += sum(fraction(run) for folder, run in every.items() if folder in self.left)
 
     def start(self, run: Run) -> None:
-        """Show that a run has started."""
         self.current[run.folder] = run
         if self.live is None and self.show:
             number = self.total - len(self.left) + len(self.current)
@@ -404,13 +384,10 @@ class Display:
         print_line(f"{run.label}: {text} ({time_in_words(outcome.seconds)}{self._time_left()})", self.console)
 
     def render(self) -> Table:
-        """Return the display as a table."""
         table = Table.grid(padding=(0, 1))
-        done = self._done()
-        waiting = len(self.left) - len(self.current)
-        head = f"{self.total - len(self.left)} of {self.total} runs, {len(self.current)} running, {waiting} waiting"
-        head += self._time_left()
-        table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
+        finished, running, waiting = self.total - len(self.left), len(self.current), len(self.left) - len(self.current)
+        head = f"{finished} of {self.total} runs, {running} running, {waiting} waiting{self._time_left()}"
+        table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, self._done(), width=30), head)
         for run in list(self.current.values()):
             part = fraction(run)
             table.add_row(Text(printable(run.at_work())), ProgressBar(1, part, width=30), f"{part:.0%}")
@@ -444,6 +421,6 @@ def print_changes(budget: MatchedBudget, console: Console) -> None:
     if budget.sentence:
         print_line(budget.sentence, console)
     for arm, entry in budget.arms.items():
-        changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.changed.items()]
-        if changed:
+        if entry.changed:
+            changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.changed.items()]
             print_line(f"  {arm}: {', '.join(changed)}", console)

@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 def costs_of(recipe: Recipe) -> tuple[list[dict[str, Any]], MatchedBudget | None]:
     """Count every arm of a recipe, or its one model, with the sizes that compare.match and compare.history give it.
 
-    The vocabulary is that of training where it is cheap to know (`exact_vocab_size`).
-
-    Returns:
-        For each arm its name (`arm`) and what `cost_of` counts; and what was changed so that arms agree, None without
-        arms.
+    The vocabulary is that of training where it is cheap to know (`exact_vocab_size`). Beside the arms' names and what
+    `cost_of` counts it returns what was changed so that arms agree, None without arms.
     """
     from wordorder.data import exact_vocab_size
 
@@ -53,7 +50,6 @@ def cost_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Recipe:
-    """Return the recipe with the size of its vocabulary as model.vocab_size, or as it is where that is not known."""
     has_size = is_host(recipe.network) or recipe.model.get("vocab_size") is not None
     size = None if has_size else size_of(recipe.data, recipe.tokenizer)
     return recipe if size is None else replace(recipe, model={**recipe.model, "vocab_size": size})
@@ -92,7 +88,7 @@ class Front:
     """The arms that no other arm beats in both cost and quality, and for each other arm one that beats it."""
 
     on: tuple[str, ...]
-    """Names of the arms on the front, the cheapest first; arms equal in both stand together."""
+    """Names of the arms on the front, the cheapest first."""
     behind: tuple[tuple[str, str], ...]
     """(arm, the best arm that is no worse in both and better in one), in the order given."""
     unknown: tuple[str, ...] = ()
@@ -111,9 +107,8 @@ class Front:
 def pareto_front(points: Sequence[Point], *, more_is_better: bool, more_cost_is_better: bool = False) -> Front:
     """Return the Pareto front of some arms.
 
-    An arm is on it unless another is at least as good and at most as dear, and better in one of the two. Two arms with
-    the same cost and the same quality are both on it, or both behind it. Only the centres count: whether a difference
-    is more than chance is not asked here.
+    An arm is on it unless another is at least as good and at most as dear, and better in one of the two; arms equal in
+    both stand together. Whether a difference is more than chance is not asked.
     """
     signs = (-1 if more_cost_is_better else 1, -1 if more_is_better else 1)
     places = {
@@ -126,13 +121,9 @@ def pareto_front(points: Sequence[Point], *, more_is_better: bool, more_cost_is_
         for name, here in places.items()
     }
     on = sorted((name for name, by in beaten.items() if not by), key=places.__getitem__)
-    behind = [
-        (name, min((arm for arm in on if arm in by), key=lambda arm: places[arm][::-1]))
-        for name, by in beaten.items()
-        if by
-    ]
-    unknown = [point.name for point in points if point.name not in places]
-    return Front(on=tuple(on), behind=tuple(behind), unknown=tuple(unknown))
+    best_of = {name: min({*on} & {*by}, key=lambda arm: places[arm][::-1]) for name, by in beaten.items() if by}
+    unknown = tuple(point.name for point in points if point.name not in places)
+    return Front(on=tuple(on), behind=tuple(best_of.items()), unknown=unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +147,16 @@ class Cost:
         return None if amount is None else amount / self.unit
 
 
-def _middle(key: str) -> Callable[[Summary, ArmResult], float | None]:
-    return lambda entry, _: middle(entry.columns.get(key))
+def _measured(key: str, title: str, short: str, unit: float = 1.0, *, more_is_better: bool = False) -> Cost:
+    return Cost(key, title, short, lambda entry, _: middle(entry.columns.get(key)), unit, more_is_better)
 
 
 COSTS = (
     Cost("parameters", "Parameters (millions)", "Parameters", lambda _, arm: arm.total_parameters, 1e6),
     Cost("flops_per_token", "MFLOP per token (forward + backward)", "FLOPs", lambda _, arm: arm.flops_per_token, 1e6),
-    Cost("train_seconds", "Training time (seconds per run, median)", "Training time", _middle("train_seconds")),
-    Cost(
-        "tokens_per_second",
-        "Tokens per second in training (median)",
-        "Speed",
-        _middle("tokens_per_second"),
-        more_is_better=True,
-    ),
-    Cost("peak_memory_bytes", "Peak memory (MiB, median)", "Memory", _middle("peak_memory_bytes"), 2**20),
+    _measured("train_seconds", "Training time (seconds per run, median)", "Training time"),
+    _measured("tokens_per_second", "Tokens per second in training (median)", "Speed", more_is_better=True),
+    _measured("peak_memory_bytes", "Peak memory (MiB, median)", "Memory", 2**20),
 )
 
 

@@ -24,8 +24,7 @@ class _Wanted:
 
     data: DataConfig
     tokens: str
-    """Digest or settings of the tokeniser. Each saved model has a copy of the same one in its own folder, so a path
-    would not do."""
+    """Digest or settings of the tokeniser: each saved model has a copy of the same one in its own folder."""
     tokenizer: TokenizerConfig = field(compare=False)
 
 
@@ -41,7 +40,7 @@ def prepare(recipe: Recipe, seed: int) -> PreparedData:
 
 @lru_cache(maxsize=2)
 def _prepared(wanted: _Wanted) -> PreparedData:
-    # Kept because the runs of a comparison follow each other and share it; keyed by everything that it depends on.
+    # the runs of a comparison follow each other and share it
     from wordorder.data import prepare as prepare_data
 
     return prepare_data(wanted.data, wanted.tokenizer, seed=0)

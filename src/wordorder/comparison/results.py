@@ -57,7 +57,7 @@ class Record:
     failed: dict[Path, str] = field(default_factory=dict[Path, str])
     """Run folder -> reason of its failure."""
     costs: dict[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
-    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
+    """(arm, fold) -> cost: vocabularies differ between folds."""
     budget: results_file.MatchedBudget | None = None
     store: Store | None = None
     """The object store that holds the folder, if one does."""
@@ -76,7 +76,7 @@ class Record:
 
     @property
     def selection(self) -> str:
-        """The metric by which trials, and the checkpoint of each run, are judged on the validation split."""
+        """The metric by which trials and checkpoints are judged on the validation split."""
         return str(self.recipe.training.get("metric_for_best_model") or "loss")
 
     @property
@@ -169,13 +169,11 @@ def results_of(record: Record, metrics: Metrics) -> results_file.Results:
 
 
 def _unit_scores(runs: Sequence[Run]) -> dict[str, dict[int, UnitScores]]:
-    """Return the scores of units by arm and seed; without folds, whose texts are others in each."""
-    found: dict[str, dict[int, UnitScores]] = {}
+    by_arm: dict[str, dict[int, UnitScores]] = {}
     for run in runs:
-        scores = read_unit_scores(run.folder) if run.fold is None else None
-        if scores is not None:
-            found.setdefault(run.arm, {})[run.seed] = scores
-    return found
+        if run.fold is None and (scores := read_unit_scores(run.folder)) is not None:
+            by_arm.setdefault(run.arm, {})[run.seed] = scores
+    return by_arm
 
 
 def _row(record: Record, run: Run, metrics: Json) -> results_file.Row:
@@ -183,9 +181,7 @@ def _row(record: Record, run: Run, metrics: Json) -> results_file.Row:
     scores = {name: value for name, value in scores_of(metrics).items() if isinstance(value, int | float)}
     points = [(point["step"], point.get("validation_loss")) for point in read_curve(run.folder)]
     row = {
-        "arm": run.arm,
-        "seed": run.seed,
-        **_fold(run),
+        **_names(run),
         "status": "finished",
         "parameters": cost["parameters"]["total"],
         "flops_per_token": cost["flops_per_token"],
@@ -194,8 +190,7 @@ def _row(record: Record, run: Run, metrics: Json) -> results_file.Row:
         **{name: scores.get(name) for name in dict.fromkeys(["loss", "perplexity", "accuracy", *scores])},
         "validation_loss": metrics["validation"]["loss"],
         f"validation_{record.metric}": metrics["validation"].get(record.metric),
-        "learning_rate": run.recipe.training.get("learning_rate"),
-        **_own_rate(run),
+        **_rates(run),
         "steps": metrics.get("steps"),
         "best_step": metrics.get("best_step"),
         "train_seconds": metrics.get("train_seconds"),
@@ -208,15 +203,14 @@ def _row(record: Record, run: Run, metrics: Json) -> results_file.Row:
 
 
 def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> results_file.ArmResult:
-    cost = next((found for (name, _), found in record.costs.items() if name == arm.name), dict[str, Any]())
+    cost = next((own for (name, _), own in record.costs.items() if name == arm.name), dict[str, Any]())
     first = next((run for run in runs if run.arm == arm.name), None)
     configured = {own.name: own.overrides for own in record.config.arms}
     return results_file.ArmResult(
         name=arm.name,
         encoding=arm.recipe.model.get("encoding"),
         overrides=finite(configured[arm.name]),
-        learning_rate=first.recipe.training.get("learning_rate") if first else None,
-        **(_own_rate(first) if first else {}),
+        **(_rates(first) if first else {"learning_rate": None}),
         parameters=dict(cost.get("parameters", {})) or None,
         encoding_parameters=dict(cost.get("encoding_parameters", {})),
         flops_per_token=cost.get("flops_per_token"),
@@ -228,22 +222,14 @@ def _trial(record: Record, run: Run, metrics: Json | None) -> results_file.Trial
     status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
     known = metrics if reason is None else None
     measured = {name: None if known is None else validation_score(known, name) for name in ("loss", record.selection)}
-    rate = run.recipe.training.get("learning_rate")
-    names = {"arm": run.arm, "learning_rate": rate, **_own_rate(run), "seed": run.seed, **_fold(run)}
-    return results_file.Trial.model_validate({**names, **measured, **status})
+    # in the order of the file
+    head = {"arm": run.arm, **_rates(run), **_names(run)}
+    return results_file.Trial.model_validate({**head, **measured, **status})
 
 
 def _failure(run: Run, reason: str, *, counts: bool) -> results_file.Failure:
-    return results_file.Failure(
-        arm=run.arm,
-        seed=run.seed,
-        **_fold(run),
-        status="failed",
-        stage="tuning" if run.trial is not None else "seeds" if counts else "grid",
-        learning_rate=run.recipe.training.get("learning_rate"),
-        **_own_rate(run),
-        reason=reason,
-    )
+    stage = "tuning" if run.trial is not None else "seeds" if counts else "grid"
+    return results_file.Failure(**_names(run), status="failed", stage=stage, **_rates(run), reason=reason)
 
 
 def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
@@ -261,13 +247,14 @@ def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
     ]
 
 
-def _own_rate(run: Run) -> dict[str, Any]:
-    factor = run.recipe.training.get("encoding_learning_rate")
-    return {} if factor is None else {"encoding_learning_rate": factor}
+def _rates(run: Run) -> dict[str, Any]:
+    rate, factor = (run.recipe.training.get(name) for name in ("learning_rate", "encoding_learning_rate"))
+    return {"learning_rate": rate} if factor is None else {"learning_rate": rate, "encoding_learning_rate": factor}
 
 
-def _fold(run: Run) -> dict[str, int]:
-    return {} if run.fold is None else {"fold": run.fold}
+def _names(run: Run) -> dict[str, Any]:
+    names = {"arm": run.arm, "seed": run.seed}
+    return names if run.fold is None else {**names, "fold": run.fold}
 
 
 def _finite(results: results_file.Results) -> results_file.Results:
@@ -276,19 +263,17 @@ def _finite(results: results_file.Results) -> results_file.Results:
 
 
 def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, results_file.ProbeResult]:
-    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none."""
+    """Return results.json's "probes": axes, the rows of all runs, and why others have none."""
     found: dict[str, results_file.ProbeResult] = {}
     for run, name, content in measured:
         head = {**{axis: content.get(axis) for axis in AXES}, "options": content.get("options", {})}
         probe = found.get(name) or results_file.ProbeResult.model_validate(
             {**head, "rows": (), "skipped": (), "notes": ()}
         )
-        of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
-        rows = [results_file.ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
+        rows = [results_file.ProbeRow.model_validate({**_names(run), **row}) for row in content.get("rows", ())]
         notes = [note for note in content.get("notes", ()) if note not in probe.notes]
         skipped = [results_file.Skipped(arm=run.arm, reason=reason)] if (reason := content.get("skipped")) else []
-        # every seed of an arm has the same reason where its encoding is the reason
-        skipped = [one for one in skipped if one not in probe.skipped]
+        skipped = [one for one in skipped if one not in probe.skipped]  # seeds of an arm may have the same reason
         found[name] = probe.having(
             rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes)
         )

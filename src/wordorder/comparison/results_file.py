@@ -1,7 +1,7 @@
 """The types of results.json, and how a file is read.
 
 Every key has a strict type, and an unknown one is refused, but for the recipe's own. A key with a default may be left
-out: it does not hold for every comparison, or a script that published the file took it out.
+out.
 """
 
 from __future__ import annotations

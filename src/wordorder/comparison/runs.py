@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -109,40 +109,35 @@ def runs_of(
 
     Seeds outside, then folds, arms inside: a comparison that is stopped early has compared all arms on the first ones.
     """
-    found: list[Run] = []
+    runs: list[Run] = []
     for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, arms):
         parts = [arm.name, *([] if rate is None else [f"rate-{rate:g}"]), *([] if fold is None else [f"fold-{fold}"])]
-        place = folder.joinpath(*parts, f"seed-{seed}")
         tuned = (chosen or {}).get(arm.name) if rate is None else Rates(rate)
-        recipe = _run_recipe(arm, seed, tuned, fold)
-        found.append(
-            Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, rate=rate, fold=fold, probes=config.probes)
-        )
-    return found
+        run = _run(arm, seed, tuned, fold, folder.joinpath(*parts, f"seed-{seed}"))
+        runs.append(replace(run, rate=rate, probes=config.probes))
+    return runs
 
 
 def trials_of(arm: Arm, config: CompareConfig, folder: Path, trials: Iterable[tuple[Rates, int]]) -> list[Run]:
     """Return the trials of an arm with these rates and seeds, on the first fold."""
     fold = config.folds[0] if config.folds else None
-    found: list[Run] = []
+    runs: list[Run] = []
     for rates, seed in trials:
         name = f"tune-{rates.words.replace(' ', '-')}{f'-seed-{seed}' if len(config.tune_seed) > 1 else ''}"
-        recipe = _run_recipe(arm, seed, rates, fold)
-        found.append(
-            Run(arm=arm.name, seed=seed, recipe=recipe, folder=folder / arm.name / name, trial=rates, fold=fold)
-        )
-    return found
+        runs.append(replace(_run(arm, seed, rates, fold, folder / arm.name / name), trial=rates))
+    return runs
 
 
-def _run_recipe(arm: Arm, seed: int, rates: Rates | None, fold: int | None) -> Recipe:
-    """Return an arm's recipe for one seed (which may name the folder that it starts from), its rates and one fold."""
+def _run(arm: Arm, seed: int, rates: Rates | None, fold: int | None, folder: Path) -> Run:
+    """Return a run with the arm's recipe for its seed (which may name the folder that it starts from), rates, fold."""
     changes = {
         "training.seed": seed,
         RATE: rates and rates.rate,
         OWN_RATE: rates and rates.factor,
         "data.fold": fold,
     }
-    return arm.recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
+    recipe = arm.recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
+    return Run(arm=arm.name, seed=seed, recipe=recipe, folder=folder, fold=fold)
 
 
 def identity(run: Run, statistics: Json) -> dict[str, Any]:
@@ -302,10 +297,9 @@ Scores = Mapping[Rates, Mapping[int, Score | None]]
 class Search:
     """The search for the rates of one arm: a grid that is halved from seed to seed, and extended at its edges.
 
-    On the first tuning seed all rates are tried, on each further one the better half of those that are left, by the
-    median over the seeds so far (successive halving, Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943).
-    Where the best rates stand at an edge of the grid, the next values beyond, in the ratio of the last two, are tried
-    on all tuning seeds; at most `extend` times.
+    On the first tuning seed all rates are tried, on each further one the better half by the median so far (successive
+    halving, Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943). Where the best stand at an edge of the
+    grid, the next values beyond, in the ratio of the last two, are tried on all tuning seeds; at most `extend` times.
     """
 
     rates: tuple[float, ...]

@@ -38,14 +38,14 @@ GRACE_SECONDS = 120.0
 """Seconds that a run may take to save its state after a signal."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Environment of a process that trains. torch's libraries read it when they load, so it must be set before."""
+"""Environment of a process that trains; torch's libraries read it when they load."""
 
 KILLED = "its process was killed (by the system when memory runs out, or by hand)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The end of a training. Plain values only: an exception from another process might not unpickle."""
+    """The end of a training, in plain values: an exception from another process might not unpickle."""
 
     status: Literal["finished", "failed", "stopped"]
     reason: str = ""
@@ -76,9 +76,7 @@ class Job:
     def ended(self, run: Run, outcome: Outcome | str) -> Outcome:
         """Bring the files of a run that has ended from the object store to its folder, and return its outcome.
 
-        Args:
-            run: the run.
-            outcome: its outcome, or why its process has none: one that was killed in a probe has trained before.
+        `outcome` may be the reason why its process has none: one that was killed in a probe has trained before.
         """
         if self.store is not None:
             try:
@@ -91,7 +89,6 @@ class Job:
 
 
 def execute(pipeline: Pipeline, run: Run, statistics: Statistics) -> Outcome:
-    """Train one run in its folder."""
     start = time.monotonic()
     try:
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +118,7 @@ def release_memory() -> None:
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Environment variable with the devices that a process sees; torch reads it when it first looks for them."""
+"""Environment variable with the devices that a process sees."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -141,9 +138,8 @@ def devices_of(recipe: Recipe) -> tuple[str, ...]:
 def placements(devices: Sequence[str], workers: int, runs: int) -> list[dict[str, str]]:
     """Return the environment of each worker process; an empty list if runs are trained one after the other here.
 
-    Every CUDA device has a worker, which sees no other device; more workers than devices share them in turn, and more
-    workers than runs would have nothing to do. Without CUDA devices (a CPU, or MPS, which is one device) there are as
-    many workers as the recipe asks for.
+    Every CUDA device has a worker, which sees no other one; more workers than devices share them in turn. Without CUDA
+    devices (a CPU, or MPS, which is one) there are as many workers as the recipe asks for, and never more than runs.
     """
     if workers == 1 and len(devices) < 2:
         return []
@@ -155,7 +151,6 @@ class InThisProcess(Executor):
     """Runs each task here, and at once, with training.threads threads or torch's own number."""
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Run a task, and return its result as a future that is done."""
         task: Future[_T] = Future()
         task.set_result(fn(*args, **kwargs))
         return task
@@ -164,8 +159,7 @@ class InThisProcess(Executor):
 class LocalEngine:
     """Trains one run after the other in this process, or several at once in worker processes, one for each place.
 
-    An executor per process: when the system kills one, the run that it worked on is known and the only one that is
-    lost.
+    Each process has its executor: when the system kills one, only the run that it worked on is lost, and known.
     """
 
     def __init__(self, job: Job, *, places: Sequence[Mapping[str, str]]) -> None:
@@ -176,7 +170,6 @@ class LocalEngine:
         self.busy: dict[Future[Outcome], tuple[Run, Executor]] = {}
 
     def submit(self, run: Run) -> None:
-        """Hand over a run; it begins when there is room for it."""
         self.waiting.append(run)
 
     def as_completed(self, started: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
@@ -237,16 +230,12 @@ class Worker(ProcessPoolExecutor):
             self.pid = self.submit(os.getpid)  # the first task starts the process
 
     def send(self, which: int) -> None:
-        """Send the process a signal."""
         with suppress(BrokenProcessPool, ProcessLookupError, TimeoutError):
             os.kill(self.pid.result(timeout=60), which)
 
 
 def _start_tracker() -> None:
-    """Start multiprocessing's tracker of semaphores so that it outlives a terminal that closes, as it does Ctrl-C.
-
-    It goes on as long as its parent, ignores INT and TERM, and inherits which signals are blocked.
-    """
+    """Start multiprocessing's tracker of semaphores, which inherits blocked signals, so that it outlives a terminal."""
     if not hasattr(signal, "pthread_sigmask"):
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -257,7 +246,7 @@ def _start_tracker() -> None:
 
 
 def _work(job: Job, run: Run) -> Outcome:
-    """Train a run in a worker process, where from here on a signal raises KeyboardInterrupt and the state is saved."""
+    # from here on a signal raises KeyboardInterrupt, and the state is saved
     with handling([number for number in SIGNALS if number != signal.SIGINT], signal.default_int_handler):
         return job(run)
 
@@ -269,8 +258,7 @@ def start_worker(registered: Sequence[Registered] = ()) -> None:
         os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
     for number in SIGNALS:
         if number != signal.SIGINT:
-            # Between runs, and while a run's modules are imported, it ends without a word. SystemExit would not do: the
-            # pool catches it while it sends a result back.
+            # Between runs it ends without a word. SystemExit would not do: the pool catches it while it sends a result.
             signal.signal(number, lambda number, frame: os._exit(128 + number))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     register_again(registered)
@@ -279,5 +267,5 @@ def start_worker(registered: Sequence[Registered] = ()) -> None:
 def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
-        parent.join()  # a killed comparison must not leave a training that writes into the folder beside the next one
+        parent.join()  # a killed comparison must leave no training that writes beside the next one
         os._exit(1)

@@ -1,8 +1,7 @@
 """Train runs as tasks of a Ray cluster: https://docs.ray.io/en/latest/ray-core/tasks.html.
 
-Ray schedules, places and retries; every task is one run of `Job`, which goes on from its newest checkpoint. So the
-comparison's folder must be one that all machines see under the same path, or an address of an object store, and the
-package must be installed on all of them. Without Ray nothing of this module can be used (`pip install wordorder[ray]`).
+Every task is one run of `Job`, which goes on from its newest checkpoint. So the comparison's folder must be one that
+all machines see under the same path, or in an object store, and wordorder[ray] must be installed on all of them.
 """
 
 # Ray's functions have no complete types
@@ -34,7 +33,7 @@ from wordorder.registry import Registered
 from wordorder.streams import prepare_streams
 
 RETRIES = 3
-"""How often a run is begun again whose process or machine is lost or stopped; Ray's own default for tasks."""
+"""How often a run is begun again whose process or machine is lost; Ray's own default."""
 
 _SECONDS = 0.5  # between two looks at what has begun
 _LEAST = 0.0001  # part of a core or GPU that Ray can count
@@ -45,11 +44,10 @@ class RayCluster:
     """A cluster, and what each run takes of it."""
 
     address: str | None = None
-    """`auto`, HOST:PORT, or None for Ray's own choice: RAY_ADDRESS, else the cluster that was started on this machine,
-    else a new one of this machine's cores, which ends with the comparison. Ignored where the caller has a session of
-    Ray already (`ray.init`)."""
+    """`auto`, HOST:PORT, or None for Ray's own choice: RAY_ADDRESS, else a cluster of this machine, else a new one that
+    ends with the comparison. Ignored where the caller has a session of Ray already (`ray.init`)."""
     cpus_per_run: float = 1
-    """Cores that a run takes. They decide how many runs a machine has at once; `training.threads` how many threads."""
+    """Cores that a run takes, which decide how many runs a machine has at once; threads are `training.threads`."""
     gpus_per_run: float | None = None
     """GPUs that a run takes, less than 1 to share one; None for one where the cluster has any, else none."""
 
@@ -124,7 +122,6 @@ class RayEngine:
         self.begun = begun.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
     def submit(self, run: Run) -> None:
-        """Hand over a run; see `LocalEngine`."""
         task = self.task.remote(self.shared, run, self.begun)
         self.runs[task.future()] = run, task
 

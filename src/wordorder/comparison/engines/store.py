@@ -50,8 +50,7 @@ class Store:
 
     url: str
     here: Path
-    """The copy, until this process ends. It has no checkpoints: those are in the working copies, while they are
-    trained."""
+    """The copy, until this process ends; without checkpoints, which are in the working copies."""
     saved: Seen = field(default_factory=Seen)
     """The files of the copy that the store has too."""
 
@@ -60,8 +59,7 @@ class Store:
         """Reach the store, and fetch what it has.
 
         Raises:
-            BadInput: the address names no folder, the store cannot be reached, its package is not installed, or an
-                object has a name that leads out of the folder.
+            BadInput: the address names no folder, the store or its package cannot be had, or a name leads out of it.
         """
         if not url.partition("://")[2].strip("/"):
             raise BadInput(
@@ -141,7 +139,7 @@ class Store:
     def _download(self, part: PurePosixPath, folder: Path, *, checkpoints: bool) -> None:
         system, root = self.connect()
         system.invalidate_cache()
-        base = f"{root}/{part}" if part.parts else root
+        base = _inside(root, part)
         names = [str(name) for name in system.find(base)] if system.exists(base) else []
         # all names before the first file: whoever may write objects chooses what they are called
         relative = {name: PurePosixPath(name).relative_to(PurePosixPath(base)) for name in names}
@@ -164,7 +162,7 @@ class _Upload:
 
     def __init__(self, store: Store, part: PurePosixPath, folder: Path, sent: Seen) -> None:
         self.system, root = store.connect()
-        self.base = f"{root}/{part}" if part.parts else root
+        self.base = _inside(root, part)
         self.folder, self.sent = folder, sent
 
     def new(self, *, finish: bool = False) -> None:
@@ -192,8 +190,7 @@ class _Upload:
             self.system.put_file(source, target)
 
     def _forget(self, gone: Iterable[PurePosixPath]) -> None:
-        """Remove checkpoints that the training has removed, their manifests first."""
-        for name in sorted(gone, key=_order, reverse=True):
+        for name in sorted(gone, key=_order, reverse=True):  # manifests first
             with suppress(FileNotFoundError):
                 self.system.rm_file(f"{self.base}/{name}")
             del self.sent[name]
@@ -210,6 +207,10 @@ def local_folder(url: str) -> Path | None:
     except Exception:  # every kind of store has errors of its own
         return None
     return Path(root) if _is_local(system) and check_writable(Path(root)) is None else None
+
+
+def _inside(root: str, part: PurePosixPath) -> str:
+    return f"{root}/{part}" if part.parts else root
 
 
 def _is_local(system: Any) -> bool:

@@ -23,8 +23,8 @@ FREE_FOR_EVERY_ARM = frozenset(
 )
 """Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
 
-Most others would give the arms other batches, another number of steps, another arithmetic (bf16, tf32) or speed, or
-another choice of checkpoint, and the table would show that as if it came from the encoding.
+Most others would give the arms other batches, steps, arithmetic, speed or another choice of checkpoint, and the table
+would show that as if it came from the encoding.
 """
 
 REASONS = {
@@ -39,7 +39,7 @@ REASONS = {
 """Reasons why an arm may not override these names of [training]; all others that are not free share one reason."""
 
 WRITTEN = frozenset({"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json"})
-"""Names that no arm may have, because a comparison or a run writes files of these names into its folder."""
+"""Names that no arm may have: a comparison or a run writes files of these names."""
 
 RATE, OWN_RATE = "training.learning_rate", "training.encoding_learning_rate"
 

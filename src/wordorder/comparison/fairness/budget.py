@@ -28,11 +28,10 @@ UNITS = {"parameters": "parameters", "flops": "FLOP per token"}
 """compare.match -> unit of the budget."""
 
 IN_ROW = {"parameters": "parameters", "flops": "flops_per_token"}
-"""compare.match -> name of the matched quantity in a row of the results."""
+"""compare.match -> name in a row of the results."""
 
 ConfigOf = Callable[["Recipe"], Any]
-"""Function from a recipe to the configuration of its model, the vocabulary being known."""
-
+"""Function from a recipe to the configuration of its model."""
 
 Count = Callable[[Mapping[str, int]], float]
 """Function from changed names of [model] to the cost of the network; rises with each of them."""
@@ -64,9 +63,8 @@ def fit_budget(
 ) -> tuple[tuple[Arm, ...], MatchedBudget]:
     """Give every arm the budget of the baseline within 1%, by changing its widths.
 
-    What is counted is what will be trained: the configurations that training makes of recipe and data. An arm that sets
-    a size itself keeps it, and is checked. Under compare.history = "equal" memories come first, so that what is counted
-    is a segment of the arm's own length after a full memory.
+    Counted are the configurations that training makes of recipe and data; under compare.history = "equal" a segment of
+    the arm's own length after a full memory. An arm that sets a size itself keeps it, and is checked.
 
     Raises:
         UnfairComparison: arms cannot be made equal; every arm's count is named.
@@ -75,10 +73,9 @@ def fit_budget(
     compare = recipe.compare
     assert compare is not None  # resolve_arms refused it
     adapted = equal_history(arms) if compare.history == "equal" else tuple(arms)
+    entries: dict[str, ArmBudget] = {}
     if compare.match in IN_ROW:
         adapted, entries = _fit_sizes(adapted, recipe, compare, pipeline, config_of)
-    else:
-        entries: dict[str, ArmBudget] = {}
     looks_back = histories(adapted)
     sentences = [_sentence(compare, entries), history_sentence(looks_back, equal=compare.history == "equal")]
     return adapted, MatchedBudget(
@@ -124,16 +121,15 @@ def _fit_sizes(
                 reasons[arm.name] = f"cannot be resized: {error.faults[0]}"
         if arm.name not in counts:
             counts[arm.name] = count({})
-        wanted = {f"model.{name}": width for name, width in changes.items()}
-        adapted.append(replace(arm, recipe=arm.recipe.with_overrides(wanted)) if wanted else arm)
-        entries[arm.name] = ArmBudget(
-            value=counts[arm.name],
-            target=target,
-            unit=UNITS[compare.match],
-            changed={f"model.{name}": (_width(arm.recipe, name), width) for name, width in changes.items()},
-        )
+        widths = {f"model.{name}": (_width(arm.recipe, name), width) for name, width in changes.items()}
+        entries[arm.name] = ArmBudget(value=counts[arm.name], target=target, unit=UNITS[compare.match], changed=widths)
+        adapted.append(_with(arm, {name: width for name, (_, width) in widths.items()}))
     check_equal(counts, compare, reasons)
     return tuple(adapted), entries
+
+
+def _with(arm: Arm, changes: dict[str, Any]) -> Arm:
+    return replace(arm, recipe=arm.recipe.with_overrides(changes)) if changes else arm
 
 
 def _count(recipe: Recipe, config_of: ConfigOf, match: str, changes: Mapping[str, int]) -> float:
@@ -145,7 +141,6 @@ def _count(recipe: Recipe, config_of: ConfigOf, match: str, changes: Mapping[str
 
 
 def _width(recipe: Recipe, name: str) -> int:
-    """Return a width of the recipe; one that is not given follows the model's width."""
     given, hidden = recipe.model.get(name), int(recipe.model["hidden_size"])
     return int(given) if given is not None else 4 * hidden if name == "intermediate_size" else hidden
 
@@ -190,12 +185,14 @@ def _budget_faults(rows: Sequence[Row], budget: MatchedBudget | None) -> list[st
     return faults
 
 
+_CHANGED = "its folder was changed, or is of another version: remove it, and run the comparison again"
+
+
 def _step_faults(rows: Sequence[Row]) -> list[str]:
-    """Return a fault for each run of other steps than its fold's first; batch digests say nothing of longer runs."""
     steps: dict[int | None, int] = {}
+    # batch digests say nothing of longer runs
     return [
-        f"{_run(row)}: was trained for {row.steps:,} steps, and others for {steps[row.fold]:,}; its folder "
-        "was changed, or is of another version: remove it, and run the comparison again"
+        f"{_run(row)}: was trained for {row.steps:,} steps, and others for {steps[row.fold]:,}; {_CHANGED}"
         for row in rows
         if row.steps is not None and row.steps != steps.setdefault(row.fold, row.steps)
     ]
@@ -203,14 +200,11 @@ def _step_faults(rows: Sequence[Row]) -> list[str]:
 
 def _batch_faults(rows: Sequence[Row], baseline: str | None) -> list[str]:
     faults: list[str] = []
-    for place in dict.fromkeys((row.seed, row.fold) for row in rows):
+    for place in dict.fromkeys((row.seed, row.fold) for row in rows if row.batches):
         fed = [(row, row.batches) for row in rows if (row.seed, row.fold) == place and row.batches]
-        if not fed:
-            continue
         first, batches = next((pair for pair in fed if pair[0].arm == baseline), fed[0])
         faults += [
-            f"{_run(row)}: was trained on other batches than {first.arm} of that seed; its folder was "
-            "changed, or is of another version: remove it, and run the comparison again"
+            f"{_run(row)}: was trained on other batches than {first.arm} of that seed; {_CHANGED}"
             for row, own in fed
             if not same_batches(batches, own)
         ]
@@ -230,7 +224,7 @@ def _sentence(compare: CompareConfig, entries: Mapping[str, ArmBudget]) -> str:
     words = {"model.intermediate_size": "feed-forward width", "model.hidden_size": "model width"}
     how: list[str] = []
     for name in sorted(changed, key=lambda name: name == "model.hidden_size"):
-        values = [value for own in entries.values() if name in own.changed for value in own.changed[name]]
+        values = [value for own in entries.values() for value in own.changed.get(name, ())]
         ends = " to ".join(f"{end:,}" for end in dict.fromkeys((min(values), max(values))))
         how.append(f"{words.get(name, name.removeprefix('model.').replace('_', ' '))} {ends}")
     beside = f"; {', '.join(how)}" if how else "; no width had to change"
@@ -239,11 +233,11 @@ def _sentence(compare: CompareConfig, entries: Mapping[str, ArmBudget]) -> str:
 
 
 def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float) -> tuple[dict[str, int], float]:
-    """Return widths with which a network has the target cost, and its cost; they may be too far from it still.
+    """Return widths with which a network has the target cost, and its cost, which may be too far from it still.
 
-    First the width inside the layers (of the feed-forward networks; a convolution's filters; the recurrent state), from
-    a quarter to four times what it is; where that is not enough the width of the whole model, the other in proportion,
-    and then again the inner one. Nothing changes where the network agrees already within half the tolerance.
+    First the width inside the layers (`INNER`), from a quarter to four times what it is; where that is not enough the
+    width of the whole model, the inner one in proportion, and then again the inner one. Nothing changes where the
+    network agrees already within half the tolerance.
     """
     known: dict[tuple[tuple[str, int], ...], float] = {}
     hidden = int(recipe.model["hidden_size"])
@@ -318,8 +312,8 @@ def _step(count: Callable[[int], float], hidden: int, heads: int, *, larger: boo
 def nearest(at: Callable[[int], float], low: int, high: int, target: float, *, enough: float = 0.0) -> int:
     """Return the integer at which a rising function is nearest to a target.
 
-    By false position, which hits at once where the function is a line, as counts nearly are, and by halves in turns
-    with it, so that it ends soon where it is not. A relative difference of `enough` is near enough.
+    By false position, which hits at once where the function is a line, as counts nearly are, and halving in turns. A
+    relative difference of `enough` is near enough.
     """
     at_low, at_high = at(low), at(high)
     if target <= at_low or high <= low:
@@ -359,13 +353,13 @@ def count_parameters(recipe: Recipe, config: Any) -> int:
 def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
     """Give arms with a memory shorter segments, so that memory and segment together are as long as the others' segment.
 
-    The question is kimiyoung/transformer-xl#95: 512 tokens at once, or 256 beside a memory of 256. With data.length H,
-    an arm whose memory holds M reads segments of H - M. Everything else stays equal:
+    As in kimiyoung/transformer-xl#95: 512 tokens at once, or 256 beside a memory of 256. With data.length H, an arm
+    whose memory holds M reads segments of H - M. Everything else stays equal:
 
-    - A step reads the same H tokens of the same lanes: the arm reads them in H / (H - M) segments, one after another,
-      and learns from all of them together (`training.segments_per_step`), its loss being the mean over the same tokens.
+    - A step reads the same H tokens of the same lanes, in H / (H - M) segments one after another, and learns from all
+      of them together (`training.segments_per_step`).
     - Arms without a memory are scored in windows of H tokens that advance by H - M (`training.eval_stride`), so that
-      they, too, predict every token of a text from at least M + 1 tokens and at most H, once there are so many.
+      they, too, predict every token from at least M + 1 tokens and at most H, once there are so many.
 
     Raises:
         BadInput: the texts are not read in lanes, or a memory's length leaves no such segments.
@@ -393,7 +387,6 @@ def _remembers(recipe: Recipe) -> bool:
 
 
 def _pieces(arm: Arm) -> int:
-    """Return the number of segments in which an arm reads the length of the others."""
     length, memory = int(arm.recipe.data.length or 0), arm.recipe.model.get("memory_length")
     if memory is None:
         if length % 2:
@@ -417,7 +410,7 @@ def _adapted(arm: Arm, pieces: int | None, most: int) -> Arm:
     elif most > 1:
         changes = {"training.eval_stride": length // most}
     try:
-        return replace(arm, recipe=arm.recipe.with_overrides(changes)) if changes else arm
+        return _with(arm, changes)
     except BadInput as error:
         raise BadInput([f"compare.arms {arm.name!r}: {fault}" for fault in error.faults]) from None
 
@@ -444,7 +437,7 @@ def history_sentence(found: Mapping[str, History], *, equal: bool) -> str:
     lengths = [own.history for own in found.values()]
     if not any(own.memory for own in found.values()):
         return ""
-    if equal or min(lengths) == max(lengths):
+    if equal or len({*lengths}) == 1:
         return f"Segment and memory together are {lengths[0]:,} tokens for every arm."
     return (
         f"History is not equal: segment and memory together are {min(lengths):,} to {max(lengths):,} tokens; "

@@ -1,7 +1,7 @@
 """Length extrapolation: the loss on texts that are read in longer pieces than in training.
 
-Press, Smith and Lewis 2022, "Train Short, Test Long" (ALiBi), https://arxiv.org/abs/2108.12409, Sec. 2 and 4:
-perplexity of one text at inference lengths from the training length up, in windows that do not overlap.
+Press, Smith and Lewis 2022 (ALiBi), https://arxiv.org/abs/2108.12409, Sec. 2 and 4: perplexity of one text at lengths
+from that of training up, in windows that do not overlap.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ class Extrapolation(probe.Probe):
     factors: tuple[int, ...] = (2, 4, 8, 16)
     """Lengths, in multiples of data.length; data.length itself is always measured too."""
     tokens: int = 16384
-    """Tokens of running text that are read at each length, the same ones each time; at least one piece of the greatest
-    length."""
+    """Tokens of running text that are read at each length, the same ones each time; at least the greatest length."""
     texts: int = 400
-    """For classification, the maximum number of texts that are read: those longer than data.length, spread evenly over
-    the split."""
+    """For classification, the most texts that are read, of those longer than data.length, spread evenly."""
 
     def __post_init__(self) -> None:
         probe.check_different("factors", self.factors)
@@ -84,7 +82,7 @@ def _readable(trained: probe.Trained, factors: Sequence[int]) -> tuple[list[int]
 
 
 def _up_to(found: Sequence[int], error: BadInput, otherwise: str) -> list[str]:
-    """Return a note on how far a model was measured and why no further; raise CannotProbe if it was not measured."""
+    """Return a note on how far a model was measured and why no further; CannotProbe if it was not."""
     reason, _, _ = error.faults[0].partition(";")  # the remedy is for a recipe, not for this model
     if not found:
         raise probe.CannotProbe(f"{otherwise}: {reason}") from None
@@ -93,19 +91,14 @@ def _up_to(found: Sequence[int], error: BadInput, otherwise: str) -> list[str]:
 
 def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], list[str]]:
     factors = [factor for factor in sorted(options.factors) if factor * unit <= there]
-    notes: list[str] = []
-    if len(factors) < len(options.factors):
-        left_out = ", ".join(str(factor) for factor in sorted(options.factors) if factor not in factors)
-        notes.append(
-            f"Lengths of {left_out} times that of training are left out: the text has {there:,} tokens in all."
-        )
     if not factors:
         raise probe.CannotProbe(f"the text has {there:,} tokens, less than twice the training length")
-    return factors, notes
+    left_out = ", ".join(str(factor) for factor in sorted(options.factors) if factor not in factors)
+    note = f"Lengths of {left_out} times that of training are left out: the text has {there:,} tokens in all."
+    return factors, [note] if left_out else []
 
 
 def _language(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
-    """Measure a language model on one text in windows of every length, the masked tokens being the same at each."""
     masks = trained.task.masks_tokens
     if not masks and has_memory(trained.model.config):
         return _with_memory(options, trained)
@@ -162,7 +155,6 @@ def _with_memory(options: Extrapolation, trained: probe.Trained) -> probe.Measur
 
 
 def _read_on(trained: probe.Trained, model: Any, whole: list[reading.Ids], segment: int) -> list[reading.Losses]:
-    """Read every piece of text segment by segment, with a memory that is empty before the piece."""
     rows = np.stack(
         [np.stack(reading.causal_windows(trained, block, len(block))[0]) for block in whole]
     )  # (pieces, 2, T)
@@ -179,7 +171,6 @@ def _read_on(trained: probe.Trained, model: Any, whole: list[reading.Ids], segme
 
 
 def _classified(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
-    """Measure a classifier on texts longer than in training, each read up to a length; always the same texts."""
     length, unit = int(trained.recipe.data.length or 0), reading.new_tokens(trained)
     documents = trained.prepared.reported
     examples: LabelledExamples = trained.examples

@@ -43,9 +43,8 @@ class Lengths(Probe):
     measures_answers: ClassVar[bool] = True
 
     bins: tuple[int, ...] = ()
-    """The longest length of each bin, ascending; a bin begins after the one before it. Texts beyond the last one are
-    left out. None given: the lengths of the test in eight bins of about the same width, or one each where they are
-    fewer."""
+    """The longest length of each bin, ascending; texts beyond the last one are left out. None given: the lengths of the
+    test in eight bins of about the same width, or one each where they are fewer."""
 
     def __post_init__(self) -> None:
         if min(self.bins, default=1) < 1 or list(self.bins) != sorted(set(self.bins)):
@@ -99,7 +98,6 @@ class Lengths(Probe):
 
 
 def _by_example(trained: Trained) -> Counts:
-    """Count examples that are read each by itself, batches of about the same length."""
     examples, task = trained.examples, trained.task
     counts = np.zeros((len(trained.prepared.reported_lengths), 2), np.int64)
     for numbers in _batches(examples.lengths):

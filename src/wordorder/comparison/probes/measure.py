@@ -118,10 +118,7 @@ def measure_probes(
     *,
     prepare: Callable[[], PreparedData],
 ) -> None:
-    """Measure a trained model with every probe that has no valid file yet.
-
-    Whatever goes wrong is written into the probe's file, so that it loses neither the run nor the other probes.
-    """
+    """Measure a trained model with every probe that has no valid file yet; a fault loses that probe alone."""
     wanted = {name: given for name, given in options.items() if not is_measured(run_folder, name, given)}
     if not wanted:
         return

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 Row = dict[str, Any]
-"""One row of numbers: x, value, and maybe group. A row without a group is of the whole, one with a group of a part of
-it. Further names are kept as they are."""
+"""One row of numbers: x, value, maybe group, for a part of the whole, and further names."""
 
 
 class CannotProbe(Exception):
-    """Raised if a model or the data does not allow a probe, with the reason that results.json lists under "skipped"."""
+    """Raised if a model or the data does not allow a probe, with the reason for "skipped" in results.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ class Axes:
     x: str
     """Label of the horizontal axis."""
     x_kind: str
-    """Kind of x: "number", or "label" for words on the axis, in the order of the rows."""
+    """"number", or "label" for words, in the order of the rows."""
     value: str
     """Label of the vertical axis, with its unit."""
     higher_is_better: bool | None
@@ -83,7 +82,7 @@ class Probe(ABC):
     """
 
     measures_answers: ClassVar[bool] = False
-    """True if it measures the answers of generated tasks; the others take a language model for one of running text."""
+    """True if it measures the answers of generated tasks; others take a language model for one of running text."""
 
     def can_measure(self, task: Task) -> bool:
         """Tell whether the models of a task can be measured."""

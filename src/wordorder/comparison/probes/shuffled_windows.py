@@ -1,8 +1,7 @@
 """Sensitivity to word order: the loss from shuffling the words of a text within windows.
 
-After Sinha et al. 2021, "Masked Language Modeling and the Distributional Hypothesis: Order Word Matters Pre-training
-for Little", https://arxiv.org/abs/2104.06644, who shuffle training texts; here the model was trained on texts as they
-are, and the texts that it is scored on are shuffled.
+After Sinha et al. 2021, https://arxiv.org/abs/2104.06644, who shuffle training texts; here the texts that the model is
+scored on are shuffled.
 """
 
 from __future__ import annotations
@@ -125,7 +124,6 @@ def _classified(options: ShuffledWindows, trained: Trained) -> Measured:
 
 
 def _spread(there: int, size: int, tokens: int) -> list[int]:
-    """Return evenly spread numbers of examples that hold about so many tokens, at least one."""
     count = min(there, max(1, tokens // max(1, size)))
     return (np.arange(count) * there // count).tolist()
 
@@ -138,8 +136,8 @@ _SHUFFLE = 0x5AFE  # keeps these draws apart from others
 def word_starts(tokenizer: PreTrainedTokenizerFast) -> Flags:
     """Return True for each id of the vocabulary that begins a word, shape (vocabulary,).
 
-    A piece that goes on with a word (##ing) does not; of tokens that hold their white space (bytes, characters, pieces
-    of them) one that begins with it does, so that white space belongs to the word after it.
+    A piece that goes on with a word (##ing) does not; of tokens that hold their white space one that begins with it
+    does, so that white space belongs to the word after it.
     """
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     state: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -172,7 +170,7 @@ def shuffled_order(
     """Return the token that comes to each place, (T,), when words are shuffled within windows.
 
     A word's tokens stay together and in order. Windows are counted from the beginning of the text and anew after each
-    token that keeps its place. Which order comes about depends on the seed, the index and the text alone.
+    token that keeps its place. The order depends on the seed, the index and the text alone.
     """
     if not len(ids):
         return np.empty(0, np.int64)

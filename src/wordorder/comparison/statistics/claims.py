@@ -45,7 +45,7 @@ Kept = Mapping[str, Mapping[int, UnitScores]]
 """Arm -> seed -> the scores of its units."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TextTest:
     """A difference, the interval that the test does not reject, and its p-value; positive: the first arm is better."""
 
@@ -60,11 +60,10 @@ def on_new_texts(
 ) -> dict[Pair, TextTest]:
     """Test the differences of trained models over units of text, by flipping the signs of whole units.
 
-    The seeds of an arm are averaged on each unit. If two arms are equally good on texts of this kind, each unit's
-    difference could as well have the other sign: the p-value is the share of random patterns that are as far
-    from zero. The interval has the differences that this test does not reject, from the same patterns (Hartigan 1969,
-    "Using subsample values as typical values"). It assumes that units are independent and a difference and its
-    negative about equally likely; nothing else of their distribution or their sizes.
+    The seeds of an arm are averaged on each unit. The p-value is the share of random patterns of signs that are as far
+    from zero; the interval has the differences that this test does not reject, from the same patterns (Hartigan 1969,
+    "Using subsample values as typical values"). Assumed is only that units are independent, and a difference and its
+    negative about equally likely.
 
     Args:
         goodness: arm -> sums of a score, such as minus the losses, by seed and unit, (seeds, units); more is better.
@@ -93,12 +92,9 @@ def on_new_texts(
         below, above = 1 + int((difference_F <= tie).sum()), 1 + int((difference_F >= -tie).sum())
         ratios = np.sort(difference_F[size_F > 0] / size_F[size_F > 0])
         inside = math.floor((1 - confidence) / 2 * (flips + 1) + 1e-9)
-        found[one, other] = TextTest(
-            difference=float(differences.sum() / total),
-            low=float(ratios[inside - 1]) if inside <= len(ratios) and inside else None,
-            high=float(ratios[-inside]) if inside <= len(ratios) and inside else None,
-            p=min(1.0, 2 * min(below, above) / (flips + 1)),
-        )
+        ends = (float(ratios[inside - 1]), float(ratios[-inside])) if 0 < inside <= len(ratios) else (None, None)
+        p = min(1.0, 2 * min(below, above) / (flips + 1))
+        found[one, other] = TextTest(float(differences.sum() / total), *ends, p)
     return found
 
 
@@ -107,9 +103,9 @@ def retrained_on_new_texts(one: Floats, other: Floats, sizes: Floats) -> Estimat
 
     Crossed random effects: the variance of the difference is that of the seeds of each arm, as in Welch's test, plus
     that of the units' differences, less that of the interaction, which both hold; at least as large as the first and
-    as the second alone. Degrees of freedom are Satterthwaite's. Units of unequal sizes are weighed by them, and
-    their error is the jackknife's. The bootstrap of seeds and units (Sellam et al. 2022, "The MultiBERTs",
-    https://arxiv.org/abs/2106.16163) is too narrow with so few seeds: `evidence/false_positives.py` measures both.
+    as the second alone. Degrees of freedom are Satterthwaite's; units are weighed by their sizes, and their error is
+    the jackknife's. The bootstrap (Sellam et al. 2022, https://arxiv.org/abs/2106.16163) is too narrow with so few
+    seeds: `evidence/false_positives.py` measures both.
 
     Args:
         one: sums of a score by seed and unit, (seeds, units); more is better.
@@ -161,20 +157,12 @@ class Estimate:
     @property
     def p(self) -> float:
         """The two-sided p-value of no difference."""
-        return 2 * self._tail(abs(self.difference))
+        return 2 * float(special().stdtr(self.degrees, -abs(self.difference) / self.error))
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the interval of the differences that the test does not reject."""
         half = float(special().stdtrit(self.degrees, (1 + confidence) / 2)) * self.error
         return self.difference - half, self.difference + half
-
-    def tested(self, confidence: float) -> TextTest:
-        """Return the difference with its interval and its p-value."""
-        low, high = self.interval(confidence)
-        return TextTest(difference=self.difference, low=low, high=high, p=self.p)
-
-    def _tail(self, distance: float) -> float:
-        return float(special().stdtr(self.degrees, -distance / self.error))
 
 
 def on_texts(
@@ -210,7 +198,11 @@ def on_texts(
     goodness, sizes = _by_unit(kept, unit, by_right=by_right)
     flipped = on_new_texts(goodness, sizes, pairs, scale.confidence) if len(sizes) > 1 else {}
     both = {pair: retrained_on_new_texts(goodness[pair[0]], goodness[pair[1]], sizes) for pair in pairs}
-    crossed = {pair: one.tested(scale.confidence) for pair, one in both.items() if one is not None}
+    crossed = {
+        pair: TextTest(one.difference, *one.interval(scale.confidence), one.p)
+        for pair, one in both.items()
+        if one is not None
+    }
 
     def claims(tested: Mapping[Pair, TextTest], method: str) -> dict[Pair, Claim]:
         head = {"measure": measure, "unit": unit, "units": len(sizes), "method": method}
@@ -235,15 +227,13 @@ def _corrected(
 
 
 def _by_unit(kept: Kept, unit: str, *, by_right: bool) -> tuple[dict[str, Floats], Floats]:
-    """Return the sums of each arm by seed and unit, more being better, and the number of predictions of each unit."""
-    found: dict[str, Floats] = {}
+    sums: dict[str, Floats] = {}
     sizes: Floats = np.zeros(0)
     for arm, own in kept.items():
-        if not own:
-            continue
-        scores = [one.by_document() if unit == DOCUMENT else one for one in own.values()]
-        predicted = scores[0].counts > 0
-        sizes = scores[0].counts[predicted].astype(np.float64)
-        of_seeds = [one.right if by_right and one.right is not None else -one.losses for one in scores]
-        found[arm] = np.stack([values[predicted] for values in of_seeds]).astype(np.float64)
-    return found, sizes
+        if own:
+            scores = [one.by_document() if unit == DOCUMENT else one for one in own.values()]
+            predicted = scores[0].counts > 0
+            sizes = scores[0].counts[predicted].astype(np.float64)
+            of_seeds = [one.right if by_right and one.right is not None else -one.losses for one in scores]
+            sums[arm] = np.stack([values[predicted] for values in of_seeds]).astype(np.float64)
+    return sums, sizes

@@ -1,9 +1,8 @@
 """Read validation curves: how early an arm reaches the baseline's lowest loss, and whether training was long enough.
 
-TUPE's paper claims its quality so: "TUPE can achieve a higher score than the baseline while using only 30% of the
-pre-training steps" (Ke et al. 2021, https://arxiv.org/abs/2006.15595, Sec. 4.2). A
-comparison that is read while the curves fall says who is fast, not who is best; and a rate at the edge of those that
-were tried says that the arm was not tuned to its end.
+TUPE's paper claims its quality by the steps to a baseline's loss (Ke et al. 2021, https://arxiv.org/abs/2006.15595,
+Sec. 4.2). A comparison that is read while the curves fall says who is fast, not who is best; and a rate at the edge of
+those that were tried says that the arm was not tuned to its end.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ Curve = Sequence[tuple[float, float]]
 def steps_to_loss(results: Results) -> tuple[StepsToLoss, ...]:
     """Return for every arm but the baseline the steps that it takes to the baseline's best validation loss.
 
-    Per seed (and fold) that both were trained with: the target is the lowest loss of the baseline's curve, its step the
-    first at which it is there; the arm's is the first crossing of its own curve. Steps and share are medians, None
-    where half of the runs or more never get there.
+    Per seed (and fold) that both were trained with; the arm's step is the first crossing of its own curve. Steps and
+    share are medians, None where half of the runs or more never get there.
     """
     baseline, runs = baseline_of(results), by_run(results)
     if baseline is None or baseline not in runs:
@@ -73,7 +71,7 @@ def first_step_at(curve: Curve, target: float) -> tuple[float, float]:
 
 
 def _reached(curve: Curve, baseline: Curve) -> tuple[float, float, float, float] | None:
-    """Return the target, the baseline's step there, the arm's, infinite if it never gets there, and the resolution."""
+    """Return the target, the baseline's step there, the arm's, maybe infinite, and the resolution."""
     if not curve or not baseline:
         return None
     target = min(loss for _, loss in baseline)
@@ -123,23 +121,21 @@ def finished(results: Results, arm: str) -> Finished:
     own = next((entry.total_parameters for entry in results.arms if entry.name == arm), None)
     per_parameter = None if tokens is None or not own else tokens / own
     falls = [fall for row in rows if (fall := _fall(row)) is not None]
+    fall = fmean(share for share, _ in falls) if falls else None
     state = FINISHED_UNKNOWN
     if passes is not None and per_parameter is not None and passes < 1 and per_parameter < LEAST_TOKENS:
         state = HARDLY_BEGUN
-    elif falls and fmean(share for share, _ in falls) >= LEAST_RELATIVE_FALL:
-        state = STILL_IMPROVING if fmean(size for _, size in falls) >= LEAST_FALL else FINISHED_UNKNOWN
-    fall = fmean(share for share, _ in falls) if falls else None
+    elif fall is not None and fall >= LEAST_RELATIVE_FALL and fmean(size for _, size in falls) >= LEAST_FALL:
+        state = STILL_IMPROVING
     return Finished(state=state, passes=passes, tokens_per_parameter=per_parameter, fall=fall)
 
 
 def _tokens_read(row: Row) -> float | None:
-    """Return the tokens that a run was trained on; "tokens" of its scores are those of the test."""
-    speed = row.score("tokens_per_second")
+    speed = row.score("tokens_per_second")  # the row's "tokens" are those of the test
     return None if speed is None or row.train_seconds is None else float(speed * row.train_seconds)
 
 
 def _passes(results: Results, rows: Sequence[Row], tokens: float) -> float | None:
-    """Return how often the training text was read; None where it is generated, or its length not known."""
     train, kind = results.data.get("train"), TASKS.get(results.task)
     if not isinstance(train, dict) or kind is None or str(results.recipe.data.get("source")).startswith("task:"):
         return None
@@ -155,10 +151,7 @@ def _passes(results: Results, rows: Sequence[Row], tokens: float) -> float | Non
 
 
 def _fall(row: Row) -> tuple[float, float] | None:
-    """Return the fall of a curve per tenth of its steps between `MIDDLE`, as a share of the loss and in its units.
-
-    Between two points the loss is taken as linear. None where no point lies in the first three quarters.
-    """
+    """Return the fall of a curve per tenth of its steps between `MIDDLE`, as a share of the loss and in its units."""
     curve = _curve(row)
     if len(curve) < 2 or curve[0][0] > MIDDLE[1] * curve[-1][0]:
         return None

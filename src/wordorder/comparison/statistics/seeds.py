@@ -37,10 +37,7 @@ LostRuns = Mapping[str, tuple[int, int]]
 
 
 def claimed_outcome(arm: str, against: str, difference: float, lost: LostRuns) -> tuple[str, str | None]:
-    """Return the outcome of a difference that is claimed, and why it is none after all: the arm ahead lost more runs.
-
-    The arm ahead is judged by the runs that went well only.
-    """
+    """Return the outcome of a difference that is claimed, and why it is none: the arm ahead lost more runs."""
     ahead, behind = (arm, against) if difference > 0 else (against, arm)
     (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
     if gone / of > gone_behind / of_behind:
@@ -78,11 +75,10 @@ class SeedTest:
     p_adjusted: float
     """The p-value corrected for the family of pairs."""
     p_same: float | None
-    """Corrected p-value of a difference of the margin or more, by two one-sided tests (Schuirmann 1987); None where
-    nothing varies."""
+    """Corrected p-value of the margin or more, by two one-sided tests (Schuirmann 1987); None where nothing varies."""
     method: str
     noisiest: str | None = None
-    """The arm of the floor whose runs vary most, where Welch's test of the pair alone would be significant."""
+    """The arm of the floor whose runs vary most, where the pair alone would be significant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +90,9 @@ class _Estimate:
     degrees: float
     excess: float
     """Factor of p-values of Student's t."""
-    permutation_p: float | None
-    welch_p: float
-    noisiest: str | None
+    permutation_p: float | None = None
+    welch_p: float = 1.0
+    noisiest: str | None = None
 
     def tail(self, distance: float) -> float:
         return min(1.0, self.excess * float(special().stdtr(self.degrees, -distance / self.error)))
@@ -111,7 +107,6 @@ class _Estimate:
         return max(self.t_p, self.permutation_p or 0.0)
 
     def half_width(self, level: float) -> float:
-        """Return half the interval whose test has this level."""
         if not self.error:
             return abs(self.difference)
         return -float(special().stdtrit(self.degrees, min(0.5, level / (2 * self.excess)))) * self.error
@@ -150,13 +145,8 @@ def compare_folds(
 ) -> dict[Pair, SeedTest]:
     """Test the differences of the means of arms over folds, whose texts they share, by their differences by fold.
 
-    The floor is the interaction of arms and folds, the permutations are sign flips; else as `compare_seeds`.
-
-    Args:
-        scores: arm -> fold -> score, more is better.
-        pairs: the family, (arm, against).
-        level: at which a difference is significant, corrected for all pairs.
-        margin: the difference up to which two arms are called the same.
+    The floor is the interaction of arms and folds, the permutations are sign flips; else as `compare_seeds`, with
+    `scores` by arm and fold.
     """
     least, estimates = seeds_to_test(level), dict[Pair, _Estimate]()
     for one, other in pairs:
@@ -251,21 +241,13 @@ def _estimate(
     *,
     excess: float,
 ) -> _Estimate:
-    errors = [math.sqrt(squared) for squared, _ in (squared_and_degrees, welch)]
-    errors = [error if error > _ROUNDING * largest else 0.0 for error in errors]  # equal scores, but for rounding
-    alone = _Estimate(
-        difference=difference,
-        error=errors[1],
-        degrees=welch[1],
-        excess=excess,
-        permutation_p=None,
-        welch_p=1.0,
-        noisiest=None,
-    )
-    degrees = squared_and_degrees[1]
-    return replace(
-        alone, error=errors[0], degrees=degrees, permutation_p=permutation, welch_p=alone.t_p, noisiest=noisiest
-    )
+    def estimate(squared: float, degrees: float) -> _Estimate:
+        error = math.sqrt(squared)
+        error = error if error > _ROUNDING * largest else 0.0  # equal scores, but for rounding
+        return _Estimate(difference=difference, error=error, degrees=degrees, excess=excess)
+
+    alone = estimate(*welch)
+    return replace(estimate(*squared_and_degrees), permutation_p=permutation, welch_p=alone.t_p, noisiest=noisiest)
 
 
 def _stepped_down(
@@ -309,8 +291,8 @@ def _steps(pairs: Sequence[Pair]) -> Sequence[int]:
 def most_equal_pairs(arms: int) -> list[int]:
     """Return for each step the largest number of equal pairs that is possible after so many differences.
 
-    Shaffer 1986, "Modified sequentially rejective multiple test procedures": sets of equal arms have s (s - 1) / 2
-    equal pairs each, so of four arms 6, and after the first difference 3: three are equal, or two and two.
+    Shaffer 1986: sets of equal arms have s (s - 1) / 2 equal pairs each, so of four arms 6, and after the first
+    difference 3.
     """
     possible: list[set[int]] = [{0}]
     for count in range(1, arms + 1):
@@ -320,10 +302,9 @@ def most_equal_pairs(arms: int) -> list[int]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number, in the same order.
+    """Return p-values corrected for their number, in the same order; valid whatever the dependence between the tests.
 
-    Holm 1979, "A simple sequentially rejective multiple test procedure": the smallest times m, the next times m - 1,
-    and so on, none below the one before; valid whatever the dependence between the tests.
+    Holm 1979: the smallest times m, the next times m - 1, and so on, none below the one before.
     """
     adjusted, running, m = [0.0] * len(p_values), 0.0, len(p_values)
     for rank, index in enumerate(sorted(range(m), key=p_values.__getitem__)):
@@ -333,9 +314,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def permutation_p(one: Floats, other: Floats) -> float:
-    """Return the share of the splits of all runs into two groups whose means are at least as far apart as the arms'.
+    """Return the share of the splits of all runs into two groups whose means are at least as far apart (Fisher 1935).
 
-    Fisher 1935, "The Design of Experiments", Sec. 21. Above `MOST_SPLITS` splits so many random ones are drawn.
+    Above `MOST_SPLITS` splits so many random ones are drawn.
     """
     pooled = np.concatenate([one, other])
     pooled = pooled - pooled.mean()  # so the sum of the first group is the difference of the means, but for a factor
@@ -355,7 +336,6 @@ def _share(sums: Floats, observed: float, values: Floats) -> float:
 
 @lru_cache(maxsize=2)  # the pairs of a comparison have the same numbers of runs; up to 40 MB each
 def _splits(one: int, other: int) -> Floats:
-    """Return the members of the first group, 1 or 0, by split and run."""
     if math.comb(one + other, one) <= MOST_SPLITS:
         chosen = np.array(list(combinations(range(one + other), one)))
         members = np.zeros((len(chosen), one + other))

@@ -49,23 +49,21 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
 
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
     alone. The test is `seeds.compare_seeds`, or `compare_folds` of the means over the seeds of each fold. Beside it
-    there are `claims`; not with folds, or where medians are reported.
+    there are `claims`; not with folds, or where medians are reported. Nothing is tested before every planned run has
+    ended: else each file that is written meanwhile would be a look of its own.
 
-    Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
-    look of its own.
-
-    A run that failed or diverged counts as the worst score of any run. With folds, and on new texts, lost runs are
-    left out, and an arm is not called better than one that lost a smaller share: the outcome is then "no claim", and
-    `lost` says why. An arm that lost all its runs is not tested.
+    A run that failed or diverged counts as the worst score of any. With folds, and on new texts, lost runs are left
+    out, and where the arm ahead lost a larger share the outcome is "no claim", and `lost` says why. An arm that lost
+    all its runs is not tested.
 
     Args:
         results: the file.
         kept: scores of the runs by arm, seed and unit of the texts; None: nothing is said about new texts.
     """
-    scale, ended, lost = scale_of(results), ended_runs(results), lost_runs(results)
-    (of, _), rows = repeats(results), dict[str, Rows]()
+    scale, lost, (of, _) = scale_of(results), lost_runs(results), repeats(results)
+    rows = dict[str, Rows]()
     for arm, every in by_run(results).items():
-        if finished := {unit: row for unit, row in every.items() if not ended[arm][unit]}:
+        if finished := {unit: row for unit, row in every.items() if scale.value(row) is not None}:
             rows[arm] = finished
     scores = {arm: scale.scores(finished) for arm, finished in rows.items()}
     pairs, baseline = _family(results, [] if waiting_runs(results) else list(rows))
@@ -107,23 +105,14 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
 
 
 def _with_lost_runs(scores: Mapping[str, Mapping[int | str, float]], lost: LostRuns) -> dict[str, list[float]]:
-    """Return the scores of each arm's runs, a lost run having the worst of all."""
     worst = min((score for of_arm in scores.values() for score in of_arm.values()), default=0.0)
     return {arm: [*of_arm.values(), *[worst] * lost.get(arm, (0, 0))[0]] for arm, of_arm in scores.items()}
 
 
 def _judged(entry: Comparison, test: SeedTest, results: Results, pairs: Sequence[tuple[str, str]]) -> dict[str, object]:
-    """Return what a test says about a pair of arms, by key of `Comparison`."""
     scale, lost = scale_of(results), lost_runs(results)
-    values: dict[str, object] = {
-        "difference": test.difference,
-        "low": test.low,
-        "high": test.high,
-        "p": test.p,
-        "p_adjusted": test.p_adjusted,
-        "test": test.method,
-        "margin": scale.margin,
-    }
+    values: dict[str, object] = {"test": test.method, "margin": scale.margin}
+    values |= {name: getattr(test, name) for name in ("difference", "low", "high", "p", "p_adjusted")}
     if test.p_same is not None:
         values["p_same"] = test.p_same
     if entry.outcome == IDENTICAL:
@@ -149,31 +138,25 @@ def _judged(entry: Comparison, test: SeedTest, results: Results, pairs: Sequence
 def tests_in_words(results: Results, comparisons: Sequence[Comparison], significance: Significance) -> str:
     """Explain how the differences were tested, and the limits of the p-values."""
     of = repeats(results)[0]
+    tested = [_test_in_words(comparisons, significance, of), *_cautions(results, of)] if comparisons else []
+    rule = LOST_RULE_OF_FOLDS if of == "fold" else LOST_RULE
     parts = (
-        _test_in_words(comparisons, significance, of) or _without_baseline(results),
-        *_cautions(results, comparisons, of),
+        *(tested or [_without_baseline(results)]),
         _without_number(results),
-        (LOST_RULE_OF_FOLDS if of == "fold" else LOST_RULE) if lost_runs(results) and comparisons else "",
+        rule if lost_runs(results) and comparisons else "",
     )
     return " ".join(part for part in parts if part)
 
 
 def _without_baseline(results: Results) -> str:
-    """Return a sentence where the arm that all others were to be compared with has no run."""
     baseline = baseline_of(results)
-    if not results.compare.baseline or waiting_runs(results) or baseline is None:
+    ended = ended_runs(results).get(str(baseline), {})
+    if not results.compare.baseline or waiting_runs(results) or not ended or not all(ended.values()):
         return ""
-    ended = ended_runs(results).get(baseline, {})
-    return (
-        ""
-        if not ended or not all(ended.values())
-        else f"The baseline {baseline} lost all its runs, so that nothing was tested."
-    )
+    return f"The baseline {baseline} lost all its runs, so that nothing was tested."
 
 
 def _test_in_words(comparisons: Sequence[Comparison], significance: Significance, of: str) -> str:
-    if not comparisons:
-        return ""
     count, seeds, baselines = len(comparisons), significance.seeds or 0, {entry.against for entry in comparisons}
     if all(entry.test is None for entry in comparisons):
         return f"{seeds} {of}{'s are' if seeds != 1 else ' is'} too few: a test needs {significance.seeds_needed}."
@@ -245,28 +228,25 @@ def _family(results: Results, arms: Sequence[str]) -> tuple[list[tuple[str, str]
 
 def _without_number(results: Results) -> str:
     """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
-    scale, lost = scale_of(results), list[str]()
-    for arm, rows in by_run(results).items():
-        if count := sum(scale.value(row) is None for row in rows.values()):
-            lost.append(f"{arm} ({count} of {len(rows)})")
-    if not lost:
-        return ""
+    scale = scale_of(results)
+    counts = {arm: [scale.value(row) is None for row in rows.values()] for arm, rows in by_run(results).items()}
+    lost = ", ".join(f"{arm} ({sum(none)} of {len(none)})" for arm, none in counts.items() if any(none))
     name = scale.quality.name
-    return f"Trainings whose {name} is not a number, as of a loss that diverged, are in no mean: {', '.join(lost)}."
+    return (
+        f"Trainings whose {name} is not a number, as of a loss that diverged, are in no mean: {lost}." if lost else ""
+    )
 
 
-def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> list[str]:
-    if not comparisons:
-        return []
-    found: list[str] = []
+def _cautions(results: Results, of: str) -> list[str]:
+    cautions: list[str] = []
     if results.optimistic:
-        found.append(
+        cautions.append(
             "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "
             "the choice and need not be found again on other texts."
         )
     if of == "fold" and results.recipe.data.get("fold_kind") != "independent":
-        found.append("Folds share training texts, so that the p-values are approximate.")
-    return found
+        cautions.append("Folds share training texts, so that the p-values are approximate.")
+    return cautions
 
 
 MEASURED = ("loss", "validation_loss", "parameters", *METRICS, *(f"validation_{name}" for name in METRICS))
@@ -277,8 +257,8 @@ differ."""
 def are_identical(one: Mapping[Unit, Row], other: Mapping[Unit, Row]) -> bool:
     """Tell whether two arms have the same numbers on every seed (and fold) that both were trained with.
 
-    Every score, every point of the curve and the number of parameters must agree bit by bit: an accuracy alone agrees
-    by chance on a small test set. Without a common seed nothing is known, and the answer is no.
+    Every score, point of the curve and number of parameters must agree bit by bit: an accuracy alone agrees by chance
+    on a small test set.
     """
 
     def measured(row: Row) -> list[object]:

@@ -69,8 +69,7 @@ def lower_is_better(metric: str) -> bool:
 
 
 SEEDS_FOR_A_SPREAD = 3
-"""Smallest number of seeds for which a spread is shown: two numbers have a standard deviation, but nobody should
-believe it."""
+"""Smallest number of seeds for which a spread is shown: nobody should believe a standard deviation of two."""
 
 NOT_A_METRIC = frozenset({"seed", "fold", "learning_rate", "encoding_learning_rate", "steps", "best_step"})
 
@@ -88,9 +87,7 @@ def mean_and_spread(values: Iterable[float]) -> dict[str, float | int | None]:
 def median_and_range(values: Iterable[float]) -> dict[str, float | None]:
     """Return ``{"median", "low", "high"}``: the median, the lowest and the highest value."""
     known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return {"median": None, "low": None, "high": None}
-    return {"median": median(known), "low": min(known), "high": max(known)}
+    return {name: of(known) if known else None for name, of in (("median", median), ("low", min), ("high", max))}
 
 
 def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:
@@ -140,16 +137,12 @@ def centre(column: Aggregate | None, statistic: str) -> float | None:
 
 
 def middle(column: Aggregate | None) -> float | None:
-    """Return the median, which a run that had to wait for the machine does not move; without one, the mean."""
+    """Return the median, which a run on a busy machine does not move; without one, the mean."""
     return None if column is None else column.mean if column.median is None else column.median
 
 
 def spread(column: Aggregate, statistic: str) -> tuple[float, float] | None:
-    """Return the range around the centre, or None below three seeds.
-
-    It is mean plus and minus one standard deviation; or, for a median, which a single bad seed does not move, the
-    lowest and the highest seed.
-    """
+    """Return mean plus and minus one standard deviation, or for a median lowest and highest; None below three seeds."""
     if column.n < SEEDS_FOR_A_SPREAD:
         return None
     if statistic == "median":
@@ -187,7 +180,7 @@ class Scale:
 
     @property
     def logarithmic(self) -> bool:
-        """True for perplexities: they are the exp of a loss, so seeds multiply them, and "x times lower" is said."""
+        """True for perplexities, which seeds multiply: they are the exp of a loss."""
         return self.quality.key == "perplexity"
 
     @property
@@ -202,7 +195,7 @@ class Scale:
 
     @property
     def margin(self) -> float:
-        """The largest difference that counts as none: `equivalence` as a ratio, or as a share of the largest value."""
+        """The largest difference that counts as none: `equivalence` as a ratio, or of the perfect value."""
         return math.log1p(self.equivalence) if self.logarithmic else self.equivalence * (self.quality.perfect or 1.0)
 
     def value(self, row: Row) -> float | None:
@@ -305,7 +298,6 @@ def _in_words(look: Look) -> str:
 
 
 def _seeds_in_words(look: Look) -> str:
-    """Return the seeds, or folds, of a look in words; "" where it names none."""
     units = [unit for units_of_arm in look.seeds.values() for unit in units_of_arm]
     of_folds = any(isinstance(unit, tuple) for unit in units)
     numbers = sorted({unit[0] if isinstance(unit, tuple) else unit for unit in units})
