@@ -34,12 +34,7 @@ def check_beams(config: Any, beams: int) -> None:
 
 @dataclass(frozen=True)
 class Translator:
-    """Turns source tokens into target text.
-
-    Args:
-        model: has `generate`; in evaluation mode.
-        tokenizer: its [CLS] begins and its [SEP] ends a translation.
-    """
+    """Turns source tokens into target text, which begins with the tokenizer's [CLS] and ends with its [SEP]."""
 
     model: Any
     tokenizer: Any

@@ -72,11 +72,7 @@ def forms_of(generated: GeneratedTask) -> tuple[str, ...]:
 
 
 def model_class(network: str, task: str) -> "type[PreTrainedModel]":
-    """Return the class of models for a network and a task of recipes, or another name that `build_model` takes.
-
-    Raises:
-        BadInput: unknown network, or a task that the network does not do.
-    """
+    """Return the class of models for a network and a task; BadInput for unknown ones, or where it does not do it."""
     from wordorder import models
 
     found = TASKS[task].model_class(network) if task in TASKS else None

@@ -93,7 +93,6 @@ class CausalLM(Task):
         return CausalTally(device, **sizes)
 
     def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
-        """Return the batch with the labels moved to the logits that predict them."""
         import torch
 
         from wordorder.data.examples.masking import IGNORED
@@ -126,7 +125,6 @@ def _running_text(
 
 
 def _answers(corpus: Corpus) -> "PreparedData":
-    """Return texts with answers, each by itself or one after another in lanes."""
     import numpy as np
 
     from wordorder.data.examples.collate import Collate, CollateLanes

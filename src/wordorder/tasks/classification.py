@@ -2,11 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.task import ACCURACY, Corpus, LabelledTask, Metric, is_number
+from wordorder.tasks.regression import PEARSON
+from wordorder.tasks.task import ACCURACY, Corpus, LabelledTask, is_number
 
 if TYPE_CHECKING:
     import torch
@@ -28,28 +30,19 @@ class Classification(LabelledTask):
     head = "ForSequenceClassification"
     metrics = (
         ACCURACY,
-        Metric(
+        replace(
+            ACCURACY,
             key="macro_f1",
             name="macro-F1",
             meaning="mean over the classes of F1 on the {split} split, 0 to 1 (higher is better)",
-            higher_is_better=True,
-            perfect=1.0,
         ),
-        Metric(
+        replace(
+            ACCURACY,
             key="f1",
             name="F1",
             meaning="F1 of the second class on the {split} split, 0 to 1 (higher is better)",
-            higher_is_better=True,
-            perfect=1.0,
         ),
-        Metric(
-            key="matthews_correlation",
-            name="Matthews correlation",
-            meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
-            higher_is_better=True,
-            perfect=1.0,
-            lowest=-1.0,
-        ),
+        replace(PEARSON, key="matthews_correlation", name="Matthews correlation"),
     )
     headline = ACCURACY
     unit_measure = "accuracy"
@@ -77,7 +70,6 @@ class Classification(LabelledTask):
             raise BadInput(f"{column}: no training document has {', '.join(unseen)}; {classes}")
 
     def label_notes(self, documents: "Sequence[Document]", data: DataSettings) -> list[str]:
-        """Return a sentence on classes that differ in case alone, or are the same number."""
         counts, alike = Counter(str(document.label) for document in documents), defaultdict[object, list[str]](list)
         for label in sorted(counts):
             alike[float(label) if is_number(label) else label.casefold()].append(label)
@@ -89,18 +81,15 @@ class Classification(LabelledTask):
         ]
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
-        """Return pieces of texts with the ids of their classes, which are sorted by name."""
         import numpy as np
 
         names = label_names({str(document.label) for part in corpus.parts.values() for document in part})
         return self.prepare_labelled(corpus, names.index, np.int64, names)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
-        """Tell whether a saved model has outputs of classes."""
         return super().fits(config) and config.get("problem_type") != "regression"
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        """Return a tally of classes."""
         from wordorder.tasks.scores import ClassTally
 
         assert classes is not None, "scoring classification needs the number of classes"

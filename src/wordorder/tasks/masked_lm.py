@@ -40,7 +40,7 @@ class MaskedLM(Task):
         masking = Masking(probability=data.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special)
         padding = corpus.id_of("pad")
         # Test masks are not validation's: the seeds differ, and both differ from a training seed of the same number.
-        mask_seeds = {"train": _mask_seed(seed), "validation": 3 * data.seed + 1, "test": 3 * data.seed + 2}
+        mask_seeds = {"train": 3 * seed, "validation": 3 * data.seed + 1, "test": 3 * data.seed + 2}
         examples: dict[str, Any] = {}
         for name, encoded in corpus.encoded.items():
             # a segment of [UNK] alone has nothing to predict
@@ -64,13 +64,7 @@ class MaskedLM(Task):
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))
 
     def with_seed(self, prepared: "PreparedData", seed: int) -> "PreparedData":
-        """Return the same segments with the training masks of another seed."""
         from wordorder.data.examples.datasets import MaskedLanguageExamples
 
         assert isinstance(prepared.train, MaskedLanguageExamples)
-        return replace(prepared, train=prepared.train.with_seed(_mask_seed(seed)))
-
-
-def _mask_seed(seed: int) -> int:
-    """Return the seed of the training masks of a run."""
-    return 3 * seed
+        return replace(prepared, train=prepared.train.with_seed(3 * seed))

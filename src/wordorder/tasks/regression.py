@@ -1,6 +1,7 @@
 """Regression: give a number for a text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import DataSettings
@@ -22,13 +23,11 @@ PEARSON = Metric(
     perfect=1.0,
     lowest=-1.0,
 )
-SPEARMAN = Metric(
+SPEARMAN = replace(
+    PEARSON,
     key="spearmanr",
     name="Spearman correlation",
     meaning="of the ranks of labels and predictions on the {split} split, -1 to 1 (higher is better)",
-    higher_is_better=True,
-    perfect=1.0,
-    lowest=-1.0,
 )
 
 _MOST_SHOWN = 5
@@ -75,15 +74,12 @@ class Regression(LabelledTask):
         return self.prepare_labelled(corpus, lambda label: float(label) / corpus.data.label_scale, np.float32)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
-        """Tell whether a saved model has the one output of a regression."""
         return super().fits(config) and config.get("problem_type") == "regression"
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        """Return a tally of numbers."""
         from wordorder.tasks.scores import NumberTally
 
         return NumberTally(device)
 
     def model_fields(self, prepared: "PreparedData") -> dict[str, Any]:
-        """Return the fields of a head with one output."""
         return {"num_labels": 1, "problem_type": "regression"}

@@ -24,13 +24,9 @@ UNITS = "units"
 
 
 class UnitSums:
-    """Sums over the predictions of each unit of a data set: its losses, their number, and how many are right.
+    """Sums over the predictions of each unit: its losses, in the type `wide`, their number, and how many are `right`.
 
-    Args:
-        units: number of units.
-        device: where the sums are kept.
-        wide: type of the sums of losses.
-        right: False where predictions are not right or wrong, as of numbers.
+    Predictions of numbers are not right or wrong.
     """
 
     def __init__(self, units: int, device: torch.device, wide: torch.dtype, *, right: bool = True) -> None:
@@ -46,7 +42,6 @@ class UnitSums:
             self.right.index_add_(0, units_K, right_K.to(torch.int64))
 
     def reduce(self, add_over_processes: "Combine") -> None:
-        """Add the sums of all processes."""
         self.losses, self.counts = map(add_over_processes, (self.losses, self.counts))
         self.right = None if self.right is None else add_over_processes(self.right)
 
@@ -68,9 +63,7 @@ class Tally(Protocol):
     def reduce(self, add_over_processes: Combine, join: Combine) -> None:
         """Combine the counts of all processes.
 
-        Args:
-            add_over_processes: gives the sum of a tensor over all processes.
-            join: gives the rows of all processes, whose numbers may differ, as one tensor; rows of NaN may lie between.
+        `join` gives the rows of all, whose numbers may differ, as one tensor; rows of NaN may lie between.
         """
         ...
 
@@ -82,8 +75,7 @@ class Tally(Protocol):
 class TokenTally:
     """Tally of predicted tokens: loss in nats per token, accuracy from 0 to 1, perplexity, and their number, tokens.
 
-    Args:
-        device: where the sums are kept; nothing waits for the device before `scores`.
+    Nothing waits for the device before `scores`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -95,17 +87,10 @@ class TokenTally:
         self.units: UnitSums | None = None
 
     def keep_units(self, units: int) -> None:
-        """Keep the sums of each of so many units too."""
         self.units = UnitSums(units, self._loss.device, self.wide)
 
     def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
-        """Count one batch.
-
-        Args:
-            logits: one row for each label, or one for each label that is not -100, in the same order.
-            labels: -100 where nothing is predicted.
-            units: unit of each row of the labels, or of each label; see `keep_units`.
-        """
+        """Count one batch: a row of logits for each label, or for each that is not -100, in the same order."""
         if units is not None:
             units = units.reshape(*units.shape, *[1] * (labels.ndim - units.ndim)).expand_as(labels).reshape(-1)
         labels = labels.reshape(-1)
@@ -158,8 +143,7 @@ class NextTokenTally(TokenTally):
 class AnswerTally(NextTokenTally):
     """A `NextTokenTally` of answers, with exact_match, from 0 to 1, and the number of answers.
 
-    exact_match is the share of the answers of which every token, and the [SEP] after them if it is predicted, is the
-    likeliest one after the right tokens before it. That is the share that greedy search writes without a fault.
+    exact_match is the share of the answers that greedy search writes without a fault, with a predicted [SEP].
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -199,10 +183,9 @@ class CausalTally(NextTokenTally):
     """A `TokenTally` of running text, with bits_per_character and word_perplexity, which no tokeniser changes.
 
     bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
-    of the sum in nats divided by its words by white space. Both need every token of the text to be predicted once, as
-    `CausalSegments` and the lanes have it, and the losses of a whole text; the [SEP] after each document is predicted
-    too, and counts neither as a character nor as a word. What the tokeniser cannot write ([UNK]) is predicted too
-    easily, so compare only where there is none or the same.
+    of the sum in nats divided by its words by white space. Every token must be predicted once; the [SEP] after each
+    document is too, and counts neither as a character nor as a word. What the tokeniser cannot write ([UNK]) is
+    predicted too easily, so compare only where there is none or the same.
     """
 
     def __init__(self, device: torch.device, *, characters: int, words: int) -> None:
@@ -221,9 +204,8 @@ class CausalTally(NextTokenTally):
 class ClassTally(TokenTally):
     """Tally of classified texts: loss in nats, accuracy, macro_f1, matthews_correlation, f1 (second of two classes).
 
-    F1 and Matthews' correlation are scikit-learn's. Classes that occur neither among the labels nor among the
-    predictions are left out of macro-F1. Where all labels or all predictions are the same class, Matthews' correlation
-    is undefined, and 0 is given. Their number is `examples`.
+    F1 and Matthews' correlation are scikit-learn's: classes that are neither among the labels nor the predictions are
+    left out of macro-F1, and an undefined correlation is 0. The number of texts is `examples`.
     """
 
     def __init__(self, device: torch.device, classes: int) -> None:
@@ -275,11 +257,8 @@ def _matthews_correlation(
 class NumberTally:
     """Tally of predicted numbers: loss (mean squared error), pearson and spearmanr (-1 to 1), examples (their number).
 
-    The correlations are scipy's. Where all labels or all predictions are the same number they are undefined, and 0 is
-    given: a model that learned nothing must not become the best one.
-
-    Args:
-        device: where the predictions are kept, all of them: a correlation of ranks is no sum.
+    The correlations are scipy's, and need all predictions: that of ranks is no sum. Where all labels or all predictions
+    are the same number they are 0: a model that learned nothing must not become the best one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -287,7 +266,6 @@ class NumberTally:
         self.units: UnitSums | None = None
 
     def keep_units(self, units: int) -> None:
-        """Keep the squared error of each of so many units too."""
         self.units = UnitSums(units, self._rows[0].device, torch.float32, right=False)
 
     def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
@@ -326,10 +304,9 @@ class TranslationTally(TokenTally):
 
     Loss, accuracy and perplexity are those of the human translation's tokens, each predicted from those before it,
     without label smoothing. bleu, from 0 to 100, and exact_match are there once translations were counted, with their
-    number, sentences. exact_match, from 0 to 1, is the share of the translations that are their reference character by
-    character, white space aside: the measure where one answer alone is right, as of SCAN's commands.
-    bleu is sacrebleu's: corpus BLEU of text as it is read (detokenised, with its capitals) against one reference. Its
-    counts of n-grams are added up, so batches and processes do not change it.
+    number, sentences. exact_match, from 0 to 1, is the share of the translations that are their reference, white space
+    aside. bleu is sacrebleu's: corpus BLEU of text as it is read (detokenised, with its capitals) against one
+    reference; batches and processes do not change it.
 
     Papineni et al. 2002, https://aclanthology.org/P02-1040; Post 2018, https://aclanthology.org/W18-6319.
     """
@@ -380,14 +357,10 @@ def _bleu() -> Any:
 def score(
     model: Callable[..., Any], batches: Iterable[Mapping[str, Tensor]], tally: Tally, *, device: torch.device
 ) -> Tally:
-    """Run a model over batches without gradients and tally its predictions.
+    """Run a model, in evaluation mode, over batches without gradients and return the tally with its predictions.
 
-    Args:
-        model: takes a batch as keywords and gives an output with `.logits`; in evaluation mode already.
-        batches: each holds `labels`, which the model gets too, so that it may compute only the logits that count, and
-            `units` (see `UNITS`) where the tally keeps them.
-        tally: counts them; it is returned.
-        device: where the model is.
+    Each batch holds `labels`, which the model gets too, so that it may compute only the logits that count, and `units`
+    (see `UNITS`) where the tally keeps them.
     """
     # Not inference_mode: a compiled model, or one that caches a table, could not be trained with it afterwards.
     with torch.no_grad():

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from wordorder.data.cache import content_hash
@@ -26,8 +26,7 @@ class Metric:
     """A score of a trained model, such as the one by which a comparison ranks its arms."""
 
     key: str
-    """Name among the scores that a `Tally` gives, in recipes and in results.json; that of transformers' GLUE examples
-    where they have one."""
+    """Name among the scores of a `Tally`, in recipes and in results.json."""
     name: str
     """Name for readers."""
     meaning: str
@@ -36,8 +35,7 @@ class Metric:
     digits: int = 4
     """Significant digits shown if there is no spread that decides how many are meant."""
     perfect: float | None = None
-    """Score of a perfect model: where several tasks are averaged, it becomes 1 and 0 stays 0, and a margin of 0.01 is
-    this share of it. None: it has none."""
+    """Score of a perfect model, of which margins are shares, and which becomes 1 where tasks are averaged; or None."""
     lowest: float = 0.0
     """Lowest score of a metric that has a perfect one: no interval goes beyond the two."""
     of_translations: bool = False
@@ -45,8 +43,7 @@ class Metric:
 
 
 LARGEST_LOSS = 700.0
-"""Loss in nats whose perplexity is the largest that is given; exp overflows above 709, and JSON has no
-infinity."""
+"""Loss in nats whose perplexity is the largest that is given; exp overflows above 709."""
 
 
 def perplexity_of(loss: float) -> float:
@@ -59,19 +56,18 @@ PERPLEXITY = Metric(
     name="perplexity",
     meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
 )
-ANSWERS = Metric(
-    key="exact_match",
-    name="exact match",
-    meaning="share of the {split} split's answers that are right from beginning to end (higher is better)",
-    higher_is_better=True,
-    perfect=1.0,
-)
 ACCURACY = Metric(
     key="accuracy",
     name="accuracy",
     meaning="share of the {split} split's examples that get their right label (higher is better)",
     higher_is_better=True,
     perfect=1.0,
+)
+ANSWERS = replace(
+    ACCURACY,
+    key="exact_match",
+    name="exact match",
+    meaning="share of the {split} split's answers that are right from beginning to end (higher is better)",
 )
 
 
@@ -195,13 +191,11 @@ class Task(ABC):
     loss_unit: ClassVar[str] = "nats"
     """Unit of its loss."""
     unit_measure: ClassVar[str] = "loss"
-    """Measure of single examples by which models are compared on new texts, where the headline metric is not one:
-    "accuracy", or the name of the loss."""
+    """Measure of single examples by which models are compared on new texts: "accuracy", or the name of the loss."""
     metrics: ClassVar[tuple[Metric, ...]]
     """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`), beside the loss."""
     answer_metrics: ClassVar[tuple[Metric, ...]] = ()
-    """Metrics that it has on generated tasks (`data.source = "task:NAME"`), where texts have one right answer each,
-    perhaps there alone. The first one ranks models there."""
+    """Metrics that it has on generated tasks (`data.source = "task:NAME"`), perhaps there alone; the first ranks."""
     headline: ClassVar[Metric]
     """Metric by which comparisons rank its models where the recipe names none."""
     beside: ClassVar[tuple[Metric, ...]] = ()
@@ -219,11 +213,11 @@ class Task(ABC):
     masks_tokens: ClassVar[bool] = False
     """True if only masked tokens are predicted, from both sides."""
     predicts_tokens: ClassVar[bool] = False
-    """True if the head has an output layer over the vocabulary, which fine-tuning keeps and embeddings are tied to."""
+    """True if the head has an output layer over the vocabulary."""
     writes: ClassVar[bool] = False
-    """True if the model writes text, so that its configuration must say how a text begins and ends."""
+    """True if the model writes text: its configuration must say how a text begins and ends."""
     grouped_by_length: ClassVar[bool] = False
-    """True if training batches hold examples of about one length, so that little is padded."""
+    """True if training batches hold examples of about one length."""
     running_text: ClassVar[bool] = False
     """True if text is cut anywhere, and may be read in lanes by a model with a memory."""
 
@@ -269,20 +263,13 @@ class Task(ABC):
         return prepared
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        """Return an empty tally of this task's scores on the data sets `examples`, its sums on a device.
-
-        Args:
-            classes: number of classes, where labels are classes.
-        """
+        """Return an empty tally of this task's scores on the data sets `examples`, its sums on a device."""
         from wordorder.tasks.scores import TokenTally
 
         return TokenTally(device)
 
     def model_class(self, network: str) -> "type[PreTrainedModel] | None":
-        """Return the class of its models on a network such as "encoder"; None if it has none.
-
-        By default it is the one whose name ends in `head`.
-        """
+        """Return the class of its models on a network such as "encoder", whose name ends in `head`; or None."""
         from wordorder.models import class_with_head
 
         return class_with_head(network, self.head)
@@ -298,9 +285,7 @@ class Task(ABC):
     def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
         """Return a batch as label smoothing outside the model needs it, which takes the labels from the model.
 
-        Args:
-            start: the token that a translation begins with.
-            padding: what stands in the decoder's inputs where nothing is predicted.
+        A translation begins with the token `start`, and `padding` stands where nothing is predicted.
         """
         return batch
 

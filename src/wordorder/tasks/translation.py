@@ -1,11 +1,12 @@
 """Translation: write one text for another, token by token."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import NONE, DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.task import ACCURACY, PERPLEXITY, Corpus, Metric, Task, TaskOption
+from wordorder.tasks.task import ACCURACY, ANSWERS, PERPLEXITY, Corpus, Metric, Task, TaskOption
 
 if TYPE_CHECKING:
     import torch
@@ -21,12 +22,9 @@ BLEU = Metric(
     perfect=100.0,
     of_translations=True,
 )
-EXACT_MATCH = Metric(
-    key="exact_match",
-    name="exact match",
+EXACT_MATCH = replace(
+    ANSWERS,
     meaning="share of the {split} split's outputs that are right from beginning to end (higher is better)",
-    higher_is_better=True,
-    perfect=1.0,
     of_translations=True,
 )
 
@@ -105,7 +103,6 @@ class Translation(Task):
         )
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        """Return a tally that counts whole translations too."""
         from wordorder.tasks.scores import TranslationTally
 
         return TranslationTally(device)
