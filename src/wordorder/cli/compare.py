@@ -113,7 +113,6 @@ def compare(
 
 
 def _check(recipe: "Recipe") -> None:
-    """Refuse a recipe that the comparison itself would refuse before it reads data."""
     from wordorder.comparison.fairness.arms import resolve_arms
 
     resolve_arms(recipe)
@@ -126,7 +125,6 @@ def _check(recipe: "Recipe") -> None:
 def _cluster(
     engine: Engine, address: str | None, gpus_per_run: float | None, cpus_per_run: float | None
 ) -> "RayCluster | None":
-    """Return the cluster that the options of --engine ray describe; refuse them without it."""
     given = {"--address": address, "--gpus-per-run": gpus_per_run, "--cpus-per-run": cpus_per_run}
     if engine == "local":
         if unused := [name for name, value in given.items() if value is not None]:
@@ -139,7 +137,6 @@ def _cluster(
 
 
 def _show(results: Path, *, json: bool, place: str | None) -> None:
-    """Print the table of a results file, or the file itself, and the folder or address where the report is."""
     if json:
         sys.stdout.write(printable(results.read_text(encoding="utf-8")))
         return

@@ -71,7 +71,6 @@ def convert(
 
 
 def _refuse(reference: Reference, options: dict[str, object]) -> None:
-    """Refuse options that are for checkpoints of other codes."""
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference}; leave it out")

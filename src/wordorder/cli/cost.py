@@ -53,7 +53,6 @@ def cost(
 
 
 def print_costs(costs: Sequence[Cost], assumed: Sequence[int]) -> None:
-    """Print the parameters of each arm by part, those of its encodings, and its FLOPs."""
     title = "Parameters"
     if assumed:
         title += f" (a vocabulary of {', '.join(f'{size:,}' for size in assumed)} is assumed)"
@@ -70,22 +69,17 @@ def print_costs(costs: Sequence[Cost], assumed: Sequence[int]) -> None:
 
 
 def print_memory(costs: Sequence[Cost]) -> None:
-    """Print the bytes of the states of training and of what the backward pass needs, one row per arm."""
     parts = ("parameter", "gradient", "optimizer", "activation")
     rows = [[cost[f"{part}_bytes"] for part in parts] for cost in costs]
-    print_table(
-        "MiB in a training step in float32, with AdamW and with attention scores written out",
-        ("arm", "total", "parameters", "gradients", "optimizer", "activations"),
-        [
-            (cost["arm"], *(f"{size / MIB:,.1f}" for size in (sum(sizes), *sizes)))
-            for cost, sizes in zip(costs, rows, strict=True)
-        ],
-        numbers=True,
-    )
+    shown = [
+        (own["arm"], *(f"{size / MIB:,.1f}" for size in (sum(row), *row))) for own, row in zip(costs, rows, strict=True)
+    ]
+    heads = ("arm", "total", "parameters", "gradients", "optimizer", "activations")
+    title = "MiB in a training step in float32, with AdamW and with attention scores written out"
+    print_table(title, heads, shown, numbers=True)
 
 
 def print_matched(budget: "MatchedBudget") -> None:
-    """Print what was changed so that the arms agree, and how well they do."""
     changed = [
         (arm, name, f"{before:,}", f"{now:,}")
         for arm, own in budget.arms.items()

@@ -32,7 +32,6 @@ def data(
 
 
 def print_description(description: dict[str, Any]) -> None:
-    """Print the tables, examples of texts in two splits, and sentences on what was left out or passed over."""
     from wordorder.data.preparation import MOST_UNSAID_UNKNOWN
     from wordorder.data.reading_log import LEFT_OUT
 
@@ -45,10 +44,7 @@ def print_description(description: dict[str, Any]) -> None:
     for name, statistics in splits:
         if statistics["unknown_fraction"] > MOST_UNSAID_UNKNOWN:
             print(f"{statistics['unknown_fraction']:.1%} of the tokens of {name} are [UNK].")
-    within = [
-        (name, *(statistics[key] for key in ("documents", "exact")))
-        for name, statistics in description["within"].items()
-    ]
+    within = [(name, own["documents"], own["exact"]) for name, own in description["within"].items()]
     if not within:
         print("The texts are generated: none of validation or test is in another split. Duplicates are not looked for.")
         return

@@ -5,6 +5,7 @@ with nothing to save. `--debug` adds the traceback.
 """
 
 import difflib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -104,12 +105,12 @@ def _key_of_a_recipe(name: str) -> str | None:
 
 
 def first_lines(lines: Sequence[str]) -> list[str]:
-    """Return the first lines and how many follow, a long line without its middle: its end often holds the remedy."""
+    """Return the first lines and how many follow, a long line without its middle."""
+    longest, left = _LINE_START + _LINE_END, len(lines) - _MOST_LINES
     cut = [
-        line if len(line) <= _LINE_START + _LINE_END else f"{line[:_LINE_START]} ... {line[-_LINE_END:]}"
+        line if len(line) <= longest else f"{line[:_LINE_START]} ... {line[-_LINE_END:]}"
         for line in lines[:_MOST_LINES]
     ]
-    left = len(lines) - _MOST_LINES
     return [*cut, f"and {left:,} more faults"] if left > 0 else cut
 
 
@@ -121,25 +122,16 @@ def exit_code(error: Exception) -> int:
 
 
 def is_missing_package(error: Exception) -> bool:
-    """Tell whether a package that is not ours could not be found: with the extra `train` installed, all are there."""
+    """Tell whether a package that is not ours could not be found."""
     return isinstance(error, ModuleNotFoundError) and bool(error.name) and not str(error.name).startswith("wordorder")
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether memory could not be had: Python, torch, the loader of libraries and threads say so differently."""
-    said = (
-        "not enough memory",
-        "Cannot allocate memory",
-        "failed to map segment from shared object",
-        "start new thread",
-    )
-    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
+    """Tell whether memory could not be had, which Python, torch and the system say differently."""
+    said = r"not enough memory|Cannot allocate memory|failed to map segment from shared object|start new thread"
+    return isinstance(error, MemoryError) or bool(re.search(said, str(error)))
 
 
 def is_usage_error(error: Exception) -> bool:
-    """Tell whether the command line itself was wrong (unknown option, missing argument).
-
-    Recent versions of typer carry their own copy of click under a private name, so the class is recognised as the
-    parent of the public `typer.BadParameter`.
-    """
+    """Tell whether the command line itself was wrong; typer may have a private copy of click, whose class this is."""
     return isinstance(error, typer.BadParameter.__mro__[1])

@@ -56,7 +56,6 @@ def list_names(
 
 
 def list_recipes(*, json: bool) -> None:
-    """Print name, task, minutes and description of the recipes that come with the package."""
     from wordorder.training.recipe.packaged import packaged_recipes, summary_of
 
     summaries = [summary_of(name) for name in packaged_recipes()]
@@ -73,13 +72,13 @@ def list_recipes(*, json: bool) -> None:
 
 
 def list_entries(*, json: bool) -> None:
-    """Print encodings, generated tasks, tasks, corpora and tokenizers."""
     listing = entries()
     if json:
         print_json(listing)
         return
     rows = [(e["name"], e["place"], sum(e["parameters"].values()), arxiv(e["paper"])) for e in listing["encodings"]]
-    print_table("Encodings, with their parameters at the sizes of BERT-Base", _COLUMNS, rows)
+    columns = ("encoding", "acts on", "parameters", "paper")
+    print_table("Encodings, with their parameters at the sizes of BERT-Base", columns, rows)
     print_text("wordorder list NAME shows the options of one, and where it cannot be used.")
     print_text("Encodings that act at different places are joined by +: rope+tupe-a, learned+t5.")
     print_text("A pattern gives each layer its own, and repeats: rope,rope,rope,none or rope*3,none.\n")
@@ -87,9 +86,6 @@ def list_entries(*, json: bool) -> None:
     print_table("Generated tasks, data.source = task:NAME", ("task", "question"), questions)
     for title in ("tasks", "corpora", "tokenizers"):
         print_text(f"{title}: {', '.join(listing[title])}")
-
-
-_COLUMNS = ("encoding", "acts on", "parameters", "paper")
 
 
 def entries() -> dict[str, Any]:
@@ -110,15 +106,7 @@ def entries() -> dict[str, Any]:
     for name, encoding in CATALOG.items():
         with torch.device("meta"):  # the sizes of BERT-Base: counted, never filled
             use = "decoder" if "encoder" in encoding.refused_in else "encoder"
-            built = build_encoding(
-                name,
-                width=768,
-                heads=12,
-                layers=12,
-                max_positions=512,
-                vocabulary=30522,
-                use=use,
-            )
+            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512, vocabulary=30522, use=use)
         options = options_of(encoding)
         encodings.append(
             {
@@ -169,12 +157,11 @@ def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
 
 
 def show_encoding(entry: Mapping[str, Any]) -> None:
-    """Print what one encoding does, its paper, parameters, options, and where it cannot be used."""
     print_text(f"{entry['name']}: {entry['summary']}\n")
     print_text(f"Paper: {entry['paper']}")
     print_text(f"Acts on: {entry['place']}")
-    parts = ", ".join(f"{part} {count:,}" for part, count in entry["parameters"].items() if count)
-    total = sum(entry["parameters"].values())
+    parts, total = entry["parameters"], sum(entry["parameters"].values())
+    parts = ", ".join(f"{part} {count:,}" for part, count in parts.items() if count)
     print_text(f"Parameters at the sizes of BERT-Base: {f'{total:,} ({parts})' if total else 'none'}")
     print_text(f"Longest text: {'max_position_embeddings, the rows of its table' if entry['bounded'] else 'any'}")
     refused: Mapping[str, str] = entry["refused_in"]
@@ -192,7 +179,6 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
 
 
 def show_generated(entry: Mapping[str, Any]) -> None:
-    """Print what one generated task asks, its source, and how a recipe names it."""
     forms = " or ".join(f'"{name}"' for name in entry["forms"])
     print_text(f"{entry['name']}: {entry['question']}\n")
     print_text(f'In a recipe: data.source = "task:{entry["name"]}", data.task = {forms}')

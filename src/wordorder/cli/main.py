@@ -36,10 +36,7 @@ def _run() -> None:
 
 
 def _stop_at_once() -> None:
-    """Make signals that end a run exit with the code of a stopped run while libraries are still being imported.
-
-    Training answers them itself later. A signal that is ignored stays ignored.
-    """
+    """Make signals that end a run exit with its code while libraries are still being imported; ignored ones stay so."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         print(f"wordorder: stopped by {signal.Signals(number).name} before anything was started", file=sys.stderr)

@@ -75,7 +75,7 @@ def warn_of_few_examples(recipe: "Recipe") -> None:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document; numbers that JSON has no name for become null, so that every reader takes it."""
+    """Print one JSON document; numbers that JSON has no name for become null."""
     text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
     print(printable(text))
 
@@ -139,7 +139,7 @@ def _groups(columns: Sequence[Sequence[str]], width: int) -> list[dict[int, int]
 
 
 def _widths(group: Sequence[int], needed: Sequence[int], full: Sequence[int], width: int) -> dict[int, int]:
-    """Return the width of each column: what it needs, and of what is left an equal share until nothing is wrapped."""
+    """Return the width of each column: what it needs, and an equal share of the rest until nothing is wrapped."""
     found = {index: needed[index] for index in group}
     left = width - 1 - sum(size + _GAP for size in found.values())
     wrapped = sorted(group, key=lambda index: full[index] - found[index])

@@ -70,7 +70,7 @@ def predict(
 def print_translations(
     model_dir: Path, texts: list[str] | None, *, beams: int | None, batch_size: int, max_length: int | None, json: bool
 ) -> None:
-    """Print the translation of each text, or of each line of stdin, empty lines included: line n is that of line n."""
+    """Print the translation of each text, or of each line of stdin, empty lines included."""
     from wordorder.inference import translate
 
     given = texts or [line.rstrip("\r\n") for line in lines_of_stdin()]
@@ -107,14 +107,12 @@ def texts_from_stdin(settings: Mapping[str, Any]) -> tuple[list[str], list[str] 
     lines = [line for line in all_lines if line.strip()]
     if lines and (blank := len(all_lines) - len(lines)):
         print(f"{blank:,} blank line{'s are' if blank > 1 else ' is'} left out", file=sys.stderr)
-    if settings and settings.get("pair_column") is None:
+    single = settings and settings.get("pair_column") is None
+    if single or not any("\t" in line for line in lines):
         return lines, None
-    if not any("\t" in line for line in lines):
-        return lines, None
-    parts = [line.partition("\t") for line in lines]
-    alone = [first for first, tab, _ in parts if not tab]
-    if alone:
+    if alone := [line for line in lines if "\t" not in line]:
         raise BadInput(
             [f"a line of stdin has no tab and so no second text, as others have: {line!r}" for line in alone]
         )
-    return [first for first, _, _ in parts], [second for _, _, second in parts]
+    firsts, seconds = zip(*(line.split("\t", 1) for line in lines), strict=True)
+    return [*firsts], [*seconds]
