@@ -142,7 +142,6 @@ def own_classes(encodings: Collection[str], memories: Collection[str]) -> dict[s
 
 
 def _tried_encoding(path: Path, encoding: type[Encoding]) -> list[str]:
-    """Return what the checks say of an encoding that has no fault: those passed, and with what training starts."""
     from wordorder.networks.encoding_checks import CHECKS, USES, check_encoding
 
     title = encoding.__name__
@@ -171,7 +170,6 @@ def _tried_encoding(path: Path, encoding: type[Encoding]) -> list[str]:
 
 
 def _tried_memory(path: Path, memory: type[Memory]) -> list[str]:
-    """Return what the checks say of a memory that has no fault."""
     from wordorder.networks.memory_checks import check_memory
 
     if faults := check_memory(memory):
@@ -180,7 +178,6 @@ def _tried_memory(path: Path, memory: type[Memory]) -> list[str]:
 
 
 def _line_of(error: Exception, path: Path) -> str:
-    """Return the line of the user's file in which an error arose, as words; "" if it is not known."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     # the message of a SyntaxError says the line
     return f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""

@@ -64,8 +64,6 @@ def lines_of_stdin() -> Iterator[str]:
 
 
 class _Output(io.FileIO):
-    """A raw file that writes the bytes of stdout or stderr."""
-
     def __init__(self, number: int, *, dropping: bool) -> None:
         super().__init__(number, "w", closefd=False)
         self.dropping = dropping
@@ -97,7 +95,6 @@ def _guarded(stream: Any, *, dropping: bool) -> Any:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Write what an encoding cannot hold as in JSON, so that JSON stays JSON."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end

@@ -114,7 +114,6 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
 
 
 def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
-    """Read one of the sources, that of data.source or of data.<name>source."""
     target: str | None = getattr(data, f"{name}target_source")
     if target is not None:
         pairs = read_line_pairs(Path(source).expanduser(), Path(target).expanduser(), name=name)
@@ -195,7 +194,6 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 
 def _add_documents(documents: list[Document], part: Part, data: DataConfig, faults: list[str], log: ReadingLog) -> int:
-    """Add the documents of a part to those before, and its faults; return the number of rows without text."""
     task = TASKS[data.task]
     label_column, translated = data.label_column if task.labels else None, task.has_answers(data)
     pair_column = data.target_column if translated else data.pair_column

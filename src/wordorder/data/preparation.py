@@ -126,7 +126,6 @@ def unknown_note(shares: Mapping[str, float], *, finished: bool) -> str:
 
 
 def _check_unknown(corpus: Corpus, log: ReadingLog, *, finished: bool) -> None:
-    """Refuse texts that are mostly [UNK], of which nothing can be learned, and note a share that costs scores."""
     second = "translations" if TASKS[corpus.data.task].translates else "second texts"
     shares = {f"texts of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded.items()}
     shares |= {f"{second} of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded_pairs.items()}
@@ -139,7 +138,6 @@ def _check_unknown(corpus: Corpus, log: ReadingLog, *, finished: bool) -> None:
 
 
 def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:
-    """Refuse data.length if it has no room for the longest generated example, which must not be cut."""
     data = corpus.data
     texts, answers = (
         max((int(np.diff(part.borders).max()) for part in parts.values()), default=0)
@@ -200,7 +198,6 @@ def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str,
 
 
 def _small_split(data: DataConfig) -> Split | None:
-    """Return the split of a source that is small, on this machine, and can be read."""
     try:
         return split_documents(read_and_count(data)[0], data) if _is_small(data) else None
     except (BadInput, MissingExtra, OSError):

@@ -118,7 +118,6 @@ def _limited(documents: list[Document], data: DataConfig) -> list[Document]:
 
 
 def _take_fold(documents: list[Document], folds: int, data: DataConfig) -> tuple[list[Document], list[Document]]:
-    """Return what stays and the fold that is held out, both in the order given."""
     if data.fold_kind == "independent":
         return _take(documents, 1 / folds, data, purpose=f"fold {data.fold}")
     ranked = _ranked(documents, data, "folds")
@@ -140,13 +139,11 @@ def _class_of(document: Document, data: DataConfig) -> str:
 
 
 def _ranked(documents: list[Document], data: DataConfig, purpose: str) -> list[Document]:
-    """Return one document of each different text, sorted by class and then at random."""
     first_of = {document.together: document for document in reversed(documents)}
     return sorted(first_of.values(), key=lambda d: (_class_of(d, data), _hash(d, data.seed, purpose)))
 
 
 def _too_few(left: int, classes: int, wanted: int, data: DataConfig) -> str:
-    """Return the fault of a source with too few documents: one, or one of every class, must stay behind."""
     of = f" of {classes} classes" if TASKS[data.task].labels == "class" and classes > 1 else ""
     needed = wanted + classes
     text = (
@@ -161,7 +158,6 @@ def _too_few(left: int, classes: int, wanted: int, data: DataConfig) -> str:
 def _take(
     documents: list[Document], fraction: float, data: DataConfig, *, purpose: str = "split"
 ) -> tuple[list[Document], list[Document]]:
-    """Return what stays and what is taken, both in the order given."""
     ranked = _ranked(documents, data, purpose)
     free = [d for _, same in groupby(ranked, key=lambda d: _class_of(d, data)) for d in list(same)[1:]]
     count = max(1, round(fraction * len(ranked)))

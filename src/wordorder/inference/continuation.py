@@ -118,7 +118,6 @@ class Continuation:
 def _read_as_text(
     tokens: Iterator[int], readable: "Readable", ends: Collection[int], *, stops: bool
 ) -> Iterator[Written]:
-    """Yield each token with the text that becomes readable with it."""
     for token in tokens:
         if token not in ends:
             yield Written(token, readable.add(token))

@@ -210,7 +210,6 @@ def _score_in_context(
     tally: "NextTokenTally",
     batch_size: int,
 ) -> dict[str, Any]:
-    """Score running text, and return the scores with the context in which it was read."""
     from torch.utils.data import DataLoader
 
     from wordorder.data import CollateLanes, RunningText
@@ -240,7 +239,6 @@ def _score_in_context(
 
 
 def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
-    """Return the settings for a source: those of the model's own run, or else the defaults."""
     from wordorder.data import DataConfig
     from wordorder.data.settings import CROSS_VALIDATION
 

@@ -140,7 +140,6 @@ class WordOrderLM(_HFLM):
 
     @torch.no_grad()
     def _running_score(self, tokens: list[int]) -> float:
-        """Return the log-likelihood of a text's tokens, read in segments beside the carried memory."""
         text = torch.tensor([[self.prefix_token_id, *tokens]], device=self.device)
         total, memory = 0.0, None
         for start in range(0, text.shape[1] - 1, int(self.model.config.segment_length)):

@@ -256,7 +256,6 @@ def _check_call(texts: Sequence[str], top_k: int | None = None) -> None:
 
 
 def _check_longest(config: Any, max_length: int) -> None:
-    """Refuse translations of no token, or of more than the position table has room for."""
     from wordorder.models import check_length, longest_text
 
     if max_length < 1:
@@ -269,7 +268,6 @@ def _check_longest(config: Any, max_length: int) -> None:
 
 
 def _cut(pipe: Any) -> dict[str, Any]:
-    """Return the truncation of long texts: at the end, of a pair the longer one first; documents are read whole."""
     from wordorder.models import longest_text, takes_any_length
 
     if takes_any_length(pipe.model.config):
@@ -280,7 +278,6 @@ def _cut(pipe: Any) -> dict[str, Any]:
 def _inputs(
     model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any
 ) -> list[dict[str, str]]:
-    """Return the texts as the pipeline takes them, checked against the data of the model's run if it is known."""
     settings = data_settings(model_dir)
     learned_pairs = settings.get("pair_column") is not None
     if settings and learned_pairs != (pairs is not None):
@@ -360,7 +357,6 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
 
 
 def _check_lengths(config: Any, texts: Sequence[str], lengths: Iterable[int]) -> None:
-    """Refuse texts that are longer than the model's learned position table, if it has one."""
     from wordorder.models import check_length, longest_text
 
     faults: list[str] = []

@@ -28,7 +28,6 @@ def task_of(model_dir: str | Path) -> Task:
 
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
-    """Read config.json of a saved model, and check that it names a model class of this package."""
     from wordorder.models.saved_folder import read_model
     from wordorder.models.swap.families import FAMILIES
 

@@ -201,7 +201,6 @@ def _toeplitz(all_maps: Mapping[str, MapFindings]) -> Drawing:
 def _coloured(
     maps: Mapping[str, MapFindings], all_maps: Mapping[str, MapFindings]
 ) -> Iterator[tuple[str, str, MapFindings]]:
-    """Yield some maps with their colours, which are the same in every figure."""
     for name, found in maps.items():
         yield COLOURS[list(all_maps).index(name) % len(COLOURS)], name, found
 
@@ -306,6 +305,5 @@ def _axes(width: float = 6.4, height: float = 3.8) -> tuple[Any, Any]:
 
 
 def _shade(layer: int, layers: int) -> tuple[float, float, float]:
-    """Return the colour of a layer, from a pale to a dark blue."""
     share = 1.0 if layers == 1 else layer / (layers - 1)
     return (0.68 - 0.62 * share, 0.80 - 0.48 * share, 0.93 - 0.37 * share)

@@ -121,7 +121,6 @@ def loss_by_context(
 
 
 def _doubling(first: int, most: int) -> list[int]:
-    """Return 0, first, twice that, and so on, and at last the most."""
     found = [0]
     while (step := max(first, 2 * found[-1])) < most:
         found.append(step)
@@ -129,7 +128,6 @@ def _doubling(first: int, most: int) -> list[int]:
 
 
 def _losses(model: Any, rows_BS: Tensor, labels_BT: Tensor, segment_length: int | None) -> Tensor:
-    """Return each row's mean loss over its last tokens, (B,), in float64."""
     given = {}
     with torch.no_grad():
         if segment_length is not None:
@@ -232,8 +230,6 @@ def reading_habits(
 
 
 class _Watch:
-    """Sums of attention by distance and of alpha by age."""
-
     def __init__(self, decoder: Decoder, length: int) -> None:
         self.memory, self.length, self.tokens, self.full = decoder.memory, length, 0, True
         self.slots = 0 if decoder.memory is None else decoder.memory.length
@@ -262,7 +258,6 @@ class _Watch:
         self.tokens += queries
 
     def count_alphas(self, notes: Mapping[str, Tensor], slots: int) -> None:
-        """Add weights (1, H, M) of every layer that refreshed the slots of a look-ahead memory."""
         for layer in range(len(self.alpha_LHA)):
             if (alpha := notes.get(f"alpha.{layer}")) is not None:
                 self.alpha_LHA[layer, :, :slots] += alpha[0].flip(-1).to(self.alpha_LHA.dtype)

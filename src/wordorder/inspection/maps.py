@@ -253,7 +253,6 @@ def toeplitz_share(values: Tensor, *, skip_first: bool = False) -> ToeplitzShare
 
 
 def _maps_and_mask(values: Tensor, skip_first: bool) -> tuple[Tensor, Tensor]:
-    """Return a map as (H, N, N), whether or not it has an axis of heads, and which of its entries count, (N, N)."""
     if values.dim() not in (2, 3) or values.shape[-1] != values.shape[-2]:
         raise ValueError(f"values must be (heads, N, N) or (N, N), got {tuple(values.shape)}")
     mask_NN = torch.ones(values.shape[-2:], dtype=torch.bool, device=values.device)

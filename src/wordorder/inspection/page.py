@@ -34,7 +34,6 @@ def tables(inspection: Inspection) -> list[Table]:
 
 
 def _share_columns(inspection: Inspection) -> list[tuple[str, ...]]:
-    """Return a column per number of each map, with a row per head and one for all."""
     heads = len(next(iter(inspection.maps.values())).toeplitz.share_H)
     columns: list[tuple[str, ...]] = [("head", *(str(head + 1) for head in range(heads)), "all")]
     for name, found in inspection.maps.items():

@@ -137,8 +137,6 @@ def inspect_model_dir(
 
 @dataclass(frozen=True)
 class _Found:
-    """Everything that is written of a model of either kind."""
-
     inspection: Inspection | LanguageModelInspection
     numbers: dict[str, Any]
     drawings: Mapping[str, Drawing]
@@ -253,7 +251,6 @@ def default_folder(model_dir: Path) -> Path:
 
 
 def _check_replaceable(folder: Path, names: Iterable[str]) -> None:
-    """Refuse to replace a file that no earlier inspection of this folder has written."""
     foreign = sorted(name for name in {*names} - _files_listed(folder / NUMBERS) if os.path.lexists(folder / name))
     if foreign:
         raise BadInput(
@@ -263,7 +260,6 @@ def _check_replaceable(folder: Path, names: Iterable[str]) -> None:
 
 
 def _files_listed(path: Path) -> set[str]:
-    """Return the names of files that an earlier inspection wrote, by its numbers.json; none without one."""
     try:
         numbers = read_json(path)
         if not {"model", "versions"} <= numbers.keys():

@@ -95,7 +95,6 @@ def open_checkpoint(
 
 
 def _check_target(out_dir: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that holds anything; with ``overwrite`` one that holds more than an earlier conversion."""
     try:
         restore_replaced(out_dir.resolve().parent, out_dir.resolve().name)  # of a conversion that crashed
         if not out_dir.exists():
@@ -176,7 +175,6 @@ def write_folder(file: Checkpoint, origin: Code, model: Model, out_dir: str | Pa
 
 
 def _write_card(folder: Path, report: ConversionReport) -> None:
-    """Write README.md beside a converted model."""
     lines = [
         f"- {report.parameters:,} numbers, {report.dtype}; {len(report.mapped)} weights were mapped,"
         f" {len(report.ignored)} left out; {REPORT} lists them",

@@ -69,7 +69,6 @@ def read_hub(name: str) -> list[Part]:
 
 
 def _rows(table: Any) -> list[Row]:
-    """Return a split's rows with class names for class numbers; none where a class column is hidden throughout."""
     rows: list[Row] = table.to_list()
     for column, feature in table.features.items():
         names: list[str] | None = getattr(feature, "names", None)

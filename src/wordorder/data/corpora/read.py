@@ -142,7 +142,6 @@ def official_splits(name: str, root: Path, paths: list[Path]) -> list[str | None
 
 
 def _split_of(path: Path) -> str | None:
-    """Return the split of the outermost part of a path that names one split; further in are classes and titles."""
     for part in path.parts:
         words = {_SPLIT_WORDS.get(word.lower()) for word in re.split(r"[\\._-]", part)} - {None}
         if len(words) == 1:

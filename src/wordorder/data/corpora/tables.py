@@ -40,7 +40,6 @@ class _Texts:
                 yield text
 
     def records(self) -> Iterator[tuple[int, list[str]] | Found]:
-        """Yield the records that are not blank, each with the number of its first line, or why one cannot be read."""
         if self._path.suffix.lower() == ".csv":
             records = csv.reader(self, strict=True)
         else:

@@ -40,7 +40,6 @@ class Collate:
         return batch if present is None else {**batch, "attention_mask": present.long()}
 
     def _padded(self, rows: list[Tensor], value: int) -> tuple[Tensor, Tensor | None]:
-        """Return rows as one tensor, and True where a row has an element, None where that is everywhere."""
         lengths = [len(row) for row in rows]
         longest = max(lengths)
         if min(lengths) == longest:

@@ -125,7 +125,6 @@ def encode_documents(
 
 
 def _shard_borders(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Return (first document, end) of each shard: a pure function of the texts before its end."""
     borders, size = [0], 0
     for number, text in enumerate(texts, start=1):
         size += len(text)

@@ -262,7 +262,6 @@ def _whole_streams(text: RunningText, rows: int, seed: int | None, epoch: int) -
 
 
 def _divided(layout: _Layout, length: int, parts: int) -> _Layout:
-    """Divide each segment into `parts` pieces, one after another; memory is reset before the first of them."""
     piece, rows = length // parts, layout.start_KR.shape[1]
     first_P = np.arange(parts, dtype=np.int64) * piece
     start_KPR = layout.start_KR[:, None] + first_P[:, None]

@@ -134,7 +134,6 @@ def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer
 
 
 def _train_word(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-    """Train a tokeniser of whole words and punctuation marks, the most frequent ones; the rest is [UNK]."""
     trained = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
     _split_like_bert(trained, config)
     _take_most_frequent(trained, texts, config)
@@ -164,7 +163,6 @@ def _take_most_frequent(tokenizer: Tokenizer, texts: Sequence[str], config: Toke
 
 
 def _train_character(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-    """Train a tokeniser of Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
     trained = Tokenizer(models.WordLevel(characters(texts, config), unk_token="[UNK]"))
     trained.normalizer = _normalizer(config, "NFC")
     trained.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
@@ -182,7 +180,6 @@ def characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
 
 
 def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-    """Make a tokeniser of the 256 bytes of UTF-8: nothing is learned and nothing is unknown."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate([*SPECIALS, *letters])}
     trained = Tokenizer(models.BPE(vocabulary, []))
@@ -251,7 +248,6 @@ def _letters(words: Counter[str], *, most: int) -> list[str]:
 
 
 def _most_frequent(counts: Counter[str], vocab_size: int, *, at_least: int = 1) -> dict[str, int]:
-    """Number the special tokens and the most frequent others; ties go by the alphabet."""
     known = (token for token, count in counts.items() if token not in SPECIALS and count >= at_least)
     ranked = sorted(known, key=lambda token: (-counts[token], token))
     return {token: number for number, token in enumerate([*SPECIALS, *ranked[: vocab_size - len(SPECIALS)]])}
@@ -321,7 +317,6 @@ def _opened(path: Path) -> "PreTrainedTokenizerFast":
 
 
 def _load_existing(config: TokenizerConfig) -> "PreTrainedTokenizerFast":
-    """Read a tokeniser that has, or is given, all special tokens that texts need."""
     path = Path(config.path or "").expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.exists():

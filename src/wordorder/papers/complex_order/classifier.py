@@ -129,7 +129,6 @@ class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrained
 
 
 def _layout(given: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None) -> Layout:
-    """Return the layout of one text in each row, with positions of its own where some are given."""
     check_beside(given.device, attention_mask=attention_mask, position_ids=position_ids)
     layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
     if position_ids is None:

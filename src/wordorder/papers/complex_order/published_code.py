@@ -332,7 +332,6 @@ class UnitaryRecurrent(nn.Module):
 
 
 def _reflect(h: Pair, v_2N: Tensor) -> Pair:
-    """Return ``h - 2 v (v* h) / |v|^2``, of states (B, n)."""
     v, w = v_2N
     scale = 2 / v_2N.square().sum()
     along = (h[0] @ v + h[1] @ w)[:, None] * scale, (h[1] @ v - h[0] @ w)[:, None] * scale

@@ -99,7 +99,6 @@ class ComplexLSTM(nn.Module):
 
 
 def _block(weight_P4HD: Tensor) -> Tensor:
-    """Return ``[[A, -B], [B, A]]`` of each of the four gates, (4 * 2n, 2D)."""
     a_4HD, b_4HD = weight_P4HD
     rows = torch.cat((a_4HD, -b_4HD), dim=-1), torch.cat((b_4HD, a_4HD), dim=-1)
     return torch.stack(rows, dim=1).flatten(0, 2)

@@ -52,7 +52,6 @@ def load_word_vectors(
 
 
 def _read(path: Path, words: Mapping[str, int], width: int) -> dict[int, Tensor]:
-    """Return the vectors of the words that a file has, by token id."""
     longest = _MOST_LETTERS + _LETTERS_OF_A_NUMBER * width
     beginnings = {word.partition(" ")[0] for word in words}
     rows: dict[int, Tensor] = {}

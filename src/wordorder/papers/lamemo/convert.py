@@ -104,7 +104,6 @@ def convert_lamemo(
 
 
 def _names(kind: int, layers: int) -> Names:
-    """Return the names of a model with this ``attn_type`` and number of layers."""
     rows = [*_MODEL]
     if kind in (3, 32, 33):
         rows.append(_RIGHT_POSITION)
@@ -121,7 +120,6 @@ def _names(kind: int, layers: int) -> Names:
 
 
 def _kind(file: Checkpoint, settings: Settings) -> int:
-    """Return attn_type; where the settings do not name it, the one that the weights show."""
     if "attn_type" in settings.fields:
         kind = settings.number("attn_type", 0)
     elif any(name.endswith("dec_attn.qkv_net.weight") for name in file.weights):

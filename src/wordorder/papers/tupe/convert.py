@@ -32,7 +32,6 @@ FAIRSEQ = Code(
 
 
 def _pairs(*modules: tuple[str, str]) -> Names:
-    """Return the rows of weight and bias of modules with their name and ours."""
     return [
         (f"{theirs}{end}", " ".join(f"{name}{end}" for name in ours.split()))
         for theirs, ours in modules
@@ -122,12 +121,10 @@ def _ignored(head: str | None) -> re.Pattern[str]:
 
 
 def _layers(file: Checkpoint) -> int:
-    """Return the number of layers."""
     return len({m[1] for name in file.weights if (m := re.match(r"sentence_encoder\.layers\.(\d{1,4})\.", name))})
 
 
 def _names(file: Checkpoint, head: str | None) -> Names:
-    """Return the names of the parts that a state dict has, with this classification head."""
     rows = [*_ENCODER, *(_FUSED_PROJECTIONS if file.begin("sentence_encoder.pos_proj.") else _PROJECTIONS)]
     if file.begin("sentence_encoder.relative_attention_bias."):
         rows += _RELATIVE
@@ -149,7 +146,6 @@ def _names(file: Checkpoint, head: str | None) -> Names:
 
 
 def _head(file: Checkpoint, head: str | None) -> str | None:
-    """Return the classification head to take; None where there is none."""
     split = (name.split(".") for name in file.weights if name.startswith("classification_heads."))
     heads = tuple(dict.fromkeys(parts[1] for parts in split))
     if head is not None and head not in heads:

@@ -109,7 +109,6 @@ def draw_correlations(correlations: WordPositionCorrelations) -> Drawing:
 
 
 def _no_correlations_because(encoder: Encoder) -> str | None:
-    """Return the reason why an encoder's scores are no sum of terms of words and of positions; None where they are."""
     if isinstance(encoder.embedding, ReplacesEmbedding):
         return "words and positions meet in the products that the embeddings are, so there is no sum to take apart"
     if not isinstance(encoder.embedding, nn.Embedding) or not isinstance(encoder.layers[0], EncoderLayer):
@@ -336,7 +335,6 @@ def _through_norms(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor]) ->
 
 
 def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length: int) -> list[Side]:
-    """Project the summands, (W, C), (N, C) and (C,), to queries and keys."""
     layer = encoder.layers[0]
     assert isinstance(layer, EncoderLayer)
     attention = layer.attention

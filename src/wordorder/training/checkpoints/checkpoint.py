@@ -34,8 +34,6 @@ _SAVING = ".saving-"
 
 
 class _Sealed(BaseModel):
-    """A file in a manifest."""
-
     model_config = ConfigDict(strict=True)
 
     bytes: int
@@ -193,7 +191,6 @@ def damage(folder: Path) -> str | None:
 
 
 def _file_fault(path: Path, written: _Sealed, *, read: bool) -> str | None:
-    """Return the fault of a file's content, if it is to be read, or else of its size."""
     try:
         if read:
             with path.open("rb") as file:
@@ -263,7 +260,6 @@ def read_state(checkpoint: Path) -> TrainingState:
 
 
 def _state_fault(checkpoint: Path) -> str | None:
-    """Return the fault of the training's state in a checkpoint whose files are undamaged, or None."""
     try:
         if (checkpoint / STATE).exists():
             step = read_state(checkpoint).global_step

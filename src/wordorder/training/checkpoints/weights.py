@@ -144,7 +144,6 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
 
 @contextmanager
 def _naming_the_key() -> Generator[None]:
-    """Name the recipe's key in front of the faults found within the block."""
     try:
         yield
     except BadInput as error:

@@ -178,7 +178,6 @@ class FedBatches:
                 self._open.setdefault((group, row, name), []).append(value)
 
     def _close(self) -> None:
-        """Add the digest of the finished step to the chain."""
         if not self._open or self._chain is None:
             self._open.clear()
             return

@@ -107,7 +107,6 @@ class Evaluation:
                 model(input_ids=ids)
 
     def _join(self, rows: Tensor) -> Tensor:
-        """Return the rows of all processes, padded with rows of NaN where a process has fewer."""
         accelerator = self._parts.accelerator
         padded = accelerator.pad_across_processes(rows, dim=0, pad_index=cast(int, math.nan))
         return cast(Tensor, accelerator.gather(padded))
@@ -153,7 +152,6 @@ class RunningTextEvaluation(Evaluation):
         return tally
 
     def _streams(self, text: RunningText) -> "Iterator[DataLoader[dict[str, Tensor]]]":
-        """Yield this process's share of a text, in streams of batches that memory is carried through."""
         if not self._carries:
             yield self.batches(text.windows(self._stride))
             return

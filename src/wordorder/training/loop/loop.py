@@ -242,7 +242,6 @@ class Loop:
             training.meter.close()
 
     def _run_epoch(self, epoch: int, length: Length, *, skip: int, start: Path | None) -> None:
-        """Run an epoch from the step after `skip`; `start` is the checkpoint whose generators are to be restored."""
         training, state, args = self.training, self.training.state, self.training.parts.args
         size = args.gradient_accumulation_steps
         if start is not None and skip == 0:
@@ -317,7 +316,6 @@ class Loop:
         return found
 
     def _after_step(self, *, may_stop: bool) -> None:
-        """Show the step, and log, score, save and stop where that is due."""
         training, state, control = self.training, self.training.state, self._control
         processes, args, step = training.parts.processes, training.parts.args, state.global_step
         control.should_save |= step in self.saving.keep_steps and training.saved_step != step
@@ -352,7 +350,6 @@ class Loop:
         training.meter.resume()
 
     def _evaluate(self, *, at_start: bool = False) -> dict[str, float]:
-        """Score the validation data, log and show it, and return the scores as the log has them."""
         training, state = self.training, self.training.state
         scores = self.evaluation.scores(self.validation)
         logged = {f"eval_{name}": value for name, value in scores.items()}
@@ -368,7 +365,6 @@ class Loop:
         return f"eval_{str(self.training.parts.args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
     def _is_best(self, scores: dict[str, float]) -> bool:
-        """Tell whether the scores are better than all before, and note it."""
         args, state = self.training.parts.args, self.training.state
         if args.metric_for_best_model is None:
             return False

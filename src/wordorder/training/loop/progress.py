@@ -50,8 +50,6 @@ class AdviceOnce(Progress):
 
 
 class _NowAndThen(Progress):
-    """Progress that shows a step every few seconds; its loss is the mean over the last steps, at most 50."""
-
     EVERY: float
 
     def __init__(self, name: str) -> None:
@@ -76,7 +74,6 @@ class _NowAndThen(Progress):
             self._show(step, f"loss {mean:.4f}  {self._rate(step, tokens)}")
 
     def _rate(self, step: int, tokens: int) -> str:
-        """Return steps and tokens a second since the start or the resumption, and the time left at that rate."""
         if self._first_tokens is None:
             self._first_tokens = tokens * self._first_step // max(step, 1)
         seconds = max(time.monotonic() - self._since, 1e-9)

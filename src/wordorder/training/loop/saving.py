@@ -85,7 +85,6 @@ class Saving:
         training.saved_step = state.global_step
 
     def _state_of_process(self) -> dict[str, Any]:
-        """Return the part of the state that differs between processes."""
         training = self._training
         return {
             "random": random_state(),

@@ -242,7 +242,6 @@ def follows_a_metric(args: TrainingArguments) -> bool:
 
 
 def _checkpoint_activations(model: Any, args: TrainingArguments) -> None:
-    """Compute activations again in the backward pass where the arguments, of any transformers, say so."""
     for name in ("activation_checkpointing", "gradient_checkpointing"):
         if getattr(args, name, None):
             given = dict(getattr(args, f"{name}_kwargs") or {})
@@ -252,7 +251,6 @@ def _checkpoint_activations(model: Any, args: TrainingArguments) -> None:
 
 
 def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding_rate: float) -> torch.optim.AdamW:
-    """Build torch's AdamW, with weight decay on the parameters that have it."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if decay_all:
         decayed = {name for name, _ in named}

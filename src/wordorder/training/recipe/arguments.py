@@ -173,7 +173,6 @@ def _backend_faults(backend: str) -> list[str]:
 
 
 def _schedule_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
-    """Return the faults of the schedule, found by building it for a single weight."""
     if not (table.get("lr_scheduler_type") or table.get("lr_scheduler_kwargs")):
         return []
     import torch
@@ -266,7 +265,6 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequenc
 
 
 def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
-    """Return the arguments that a run in several processes needs besides the recipe's own names."""
     if process_count() == 1:
         return {}
     for name, remedy in (

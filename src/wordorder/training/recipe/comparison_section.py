@@ -38,7 +38,6 @@ def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _counted(value: object, info: ValidationInfo) -> object:
-    """Expand a number of folds or seeds to a list."""
     if type(value) is not int:
         return value
     name, most = info.field_name, MOST_FOLDS if info.field_name == "folds" else MOST_RUNS

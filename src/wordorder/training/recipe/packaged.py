@@ -71,7 +71,6 @@ def read_tables(path: Path) -> dict[str, Any]:
 
 
 def _base_file(path: Path, name: Any) -> Path:
-    """Return the file that a recipe names as its base: one beside it comes before a recipe of the package."""
     if not isinstance(name, str) or not name.strip():
         raise BadInput(f"{path}: base: must be another recipe's file, or the name of a packaged one, got {name!r}")
     base_path, recipes = path.parent / name, packaged_recipes()
@@ -118,7 +117,6 @@ def summary_of(name: str) -> dict[str, Any]:
 
 
 def _minutes(comment: str) -> int | None:
-    """Return the time on two cores that the comment of a recipe states, in whole minutes."""
     timed = re.search(r"wo cores[^.:]*: (?:(\d+) hours?)?(?:(\d+) minutes?)? ?(?:(\d+) seconds?)?", comment)
     hours, minutes, seconds = (int(part or 0) for part in timed.groups()) if timed else (0, 0, 0)
     return max(1, round(60 * hours + minutes + seconds / 60)) if hours or minutes or seconds else None

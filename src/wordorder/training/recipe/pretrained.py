@@ -120,7 +120,6 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _conflicts(saved: Mapping[str, Any], model: Mapping[str, Any], folder: str) -> list[str]:
-    """Return a fault for each field that the recipe sets to another value than the saved model has."""
     from wordorder.models import HOST_FIELDS, config_fields
 
     network, faults = saved["network"], list[str]()
@@ -156,7 +155,6 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
 
 
 def _vocabulary_faults(folder: Path) -> list[str]:
-    """Return a fault where a model of transformers has no room for its tokeniser's tokens, or that cannot be read."""
     from wordorder.models.saved_folder import fields_of
 
     size = fields_of(_config(folder, f"model.pretrained: {folder}")).get("vocab_size")

@@ -180,12 +180,10 @@ def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(config: Section) -> dict[str, Any]:
-    """Return the values of a section by name, with tuples as lists, as TOML has them."""
     return {name: list(cast(Any, value)) if isinstance(value, tuple) else value for name, value in config}
 
 
 def _check(raw: dict[str, Any], path: Path) -> Recipe:
-    """Check all sections and the arms; raise one BadInput with every fault."""
     unknown = [name for name in raw if name not in SECTIONS]
     faults = [unknown_name("recipe", name, SECTIONS, hint=n < MOST_HINTS) for n, name in enumerate(unknown)]
     for section in SECTIONS:
@@ -207,7 +205,6 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
 
 
 def _fold_faults(data: Mapping[str, Any], compare: CompareConfig | None) -> list[str]:
-    """Return the faults of [compare] about folds that [data] does not have."""
     if compare is None or not compare.folds:
         return []
     folds = data.get("folds")

@@ -73,7 +73,6 @@ def _table(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model() -> dict[str, Any]:
-    """Return the schema of [model]: the fields of all networks' configurations."""
     from wordorder.models import NETWORK_TASKS, config_fields
     from wordorder.models.factory import config_class
     from wordorder.models.swap.families import FAMILIES
@@ -121,7 +120,6 @@ def _model() -> dict[str, Any]:
 
 
 def _described(kind: type) -> Mapping[str, str]:
-    """Return what the docstrings of a class and its bases say of its arguments."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         found |= {name: text[0].upper() + text[1:] for name, text in meanings_of_arguments(owner).items()}

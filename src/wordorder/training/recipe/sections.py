@@ -143,7 +143,6 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
 
 
 def _changed_by_arms(compare: Mapping[str, Any]) -> set[str]:
-    """Return the names of [model] that arms change, in any of the ways to write them."""
     names: set[str] = set()
     arms = compare.get("arms")
     if not fits(list[dict[str, Any]], arms):
@@ -177,7 +176,6 @@ def _metric_faults(training: Mapping[str, Any], task: str | None, data: "DataCon
 
 
 def _made(kind: type[_Section], table: Mapping[str, Any]) -> tuple[_Section | None, list[str]]:
-    """Return a section made from its table, or None, and the faults."""
     try:
         return kind(**table), []
     except BadInput as error:
@@ -191,7 +189,6 @@ def _in_model(fault: str) -> str:
 
 
 def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
-    """Return [model] with `segment_length` set from the data, for a language model with memory that leaves it out."""
     fields, length = dict(model), None if data is None or not TASKS[data.task].running_text else data.length
     if length is not None and fields.get("memory", "none") != "none":
         fields.setdefault("segment_length", length // pieces)
@@ -203,7 +200,6 @@ _DECISIVE = ("encoding", "max_position_embeddings", "memory", "memory_length", "
 
 
 def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfig | None", list[str]]:
-    """Return the configuration that [model] gives, or None, and the faults."""
     from wordorder.models import NETWORK_TASKS, WordOrderConfig, build_config
 
     network = table.get("network")
@@ -227,7 +223,6 @@ def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfi
 
 
 def _host(table: Mapping[str, Any], task: str | None, folder: Path) -> tuple["PreTrainedConfig | None", list[str]]:
-    """Return the configuration of a model of transformers with the encoding that [model] names, or None, and faults."""
     from wordorder.models import HOST_FIELDS, host_config
 
     network, fields = table["network"], {name: table[name] for name in HOST_FIELDS if name in table}
@@ -253,7 +248,6 @@ def _host(table: Mapping[str, Any], task: str | None, folder: Path) -> tuple["Pr
 
 
 def _longest(config: "PreTrainedConfig") -> int | None:
-    """Return the length of the examples where the recipe gives none."""
     from wordorder.models import longest_text, takes_any_length
 
     if is_host(config.model_type):
@@ -274,7 +268,6 @@ def _too_long(config: "PreTrainedConfig", length: int, where: str) -> list[str]:
 
 
 def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
-    """Return the faults of memory, lanes and segments that do not fit together."""
     faults: list[str] = []
     in_lanes, segment = data.packing == "lanes", model.get("segment_length")
     if model.get("memory", "none") != "none" and TASKS[data.task].running_text and not in_lanes:
@@ -294,7 +287,6 @@ def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training:
 
 
 def _worker_faults(training: Mapping[str, Any]) -> list[str]:
-    """Return the faults of settings of processes that make batches, where there are none."""
     if training.get("dataloader_num_workers"):
         return []
     names = ("dataloader_persistent_workers", "dataloader_multiprocessing_context")
@@ -306,7 +298,6 @@ def _worker_faults(training: Mapping[str, Any]) -> list[str]:
 
 
 def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: bool, remembers: bool) -> list[str]:
-    """Return the faults of `segments_per_step` and `eval_stride`, given data and memory."""
     pieces, stride, length = training.get("segments_per_step") or 1, training.get("eval_stride"), data.length or 1
     faults: list[str] = []
     if pieces > 1 and not remembers:

@@ -132,7 +132,6 @@ def write_starter(
 
 
 def _columns_of(task: str, translations: str | None) -> set[str]:
-    """Return the keys of the columns that a task reads."""
     kind, read = TASKS[task], {"text_column"}
     if kind.labels is not None:
         read.add("label_column")
@@ -191,7 +190,6 @@ def _division(documents: Sequence[Document]) -> str:
 
 
 def _held_out(task: str, documents: int | None) -> float:
-    """Return the share of the documents that validation and test take each."""
     kind = TASKS[task]
     if kind.labels is not None or kind.translates:  # a document is an example
         return 0.05 if documents is None else round(min(_MOST_HELD_OUT, max(0.05, _ENOUGH_ROWS / documents)), 3)
@@ -199,7 +197,6 @@ def _held_out(task: str, documents: int | None) -> float:
 
 
 def _column_lines(task: str, translations: str | None, named: Mapping[str, str]) -> str:
-    """Return the lines of [data] that say where a text and its answer are."""
     read = _columns_of(task, translations)
     what = {
         "text_column": "the text",
@@ -219,7 +216,6 @@ def _column_lines(task: str, translations: str | None, named: Mapping[str, str])
 def _text(
     data: str, task: str, target: Path, columns: str, encodings: Sequence[str], size: int, fraction: float
 ) -> str:
-    """Return the recipe."""
     from wordorder.encodings import canonical_name
 
     kind = TASKS[task]

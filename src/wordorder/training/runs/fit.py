@@ -200,7 +200,6 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
 
 
 def _labels(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
-    """Return the fields of the configuration that classes, or the task, decide."""
     fields: dict[str, Any] = {}
     if prepared.label_names:
         fields["id2label"] = dict(enumerate(prepared.label_names))
@@ -210,7 +209,6 @@ def _labels(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
 
 
 def _host_parts(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
-    """Return what makes a model of transformers: its folder, the class of the task, [model] and the classes."""
     kind = model_class(recipe.network, recipe.data.task)
     labels = _labels(recipe, prepared)
     return {"folder": Path(str(recipe.pretrained)), "kind": kind, "fields": recipe.model, "labels": labels}
@@ -219,7 +217,6 @@ def _host_parts(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
 def _start_from_host(
     recipe: Recipe, prepared: PreparedData, *, seed: int, weights: bool
 ) -> tuple[Any, dict[str, Any] | None]:
-    """Build a model of transformers with the recipe's encoding, and return it with the origin of its weights."""
     parts = _host_parts(recipe, prepared)
     with quiet_libraries():
         model, origin = load_host(**parts, seed=seed, weights=weights)
@@ -228,20 +225,17 @@ def _start_from_host(
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names in a line, the first few of many."""
     more = len(names) - _MOST_NAMES
     return ", ".join([*names[:_MOST_NAMES], *([f"and {more} more"] if more > 0 else [])]) or "none"
 
 
 def _start_from_saved_model(model: Any, recipe: Recipe) -> dict[str, Any]:
-    """Load the body of the saved model, and return its folder and which weights are loaded, new and unused."""
     folder = Path(str(recipe.pretrained))
     found = load_body(model, folder, with_head=TASKS[recipe.data.task].predicts_tokens)
     return {"folder": str(folder), "content": weights_content(folder), **found}
 
 
 def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
-    """Load the word vectors that the configuration names (`model.word_vectors`), and say in words what was found."""
     named = getattr(model.config, "word_vectors", None)
     if named is None:
         return None
@@ -310,7 +304,6 @@ def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -
 def _finish(
     training: Training, evaluation: Evaluation, saving: Saving, prepared: PreparedData, *, seed: int
 ) -> RunResult:
-    """Test the model, save it, and report its scores last of all."""
     model, folder, progress = training.parts.model, training.folder, training.progress
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
     reported = prepared.validation if prepared.test is None else prepared.test

@@ -210,7 +210,6 @@ def _busy(folder: Path, holder: str) -> BadInput:
 
 
 def _lock(path: Path) -> int:
-    """Return the handle of a lock file that this process holds."""
     while True:
         handle = _open_lock(path)
         try:
@@ -239,7 +238,6 @@ def _lock(path: Path) -> int:
 
 
 def _open_lock(path: Path) -> int:
-    """Open a lock file, which is made where it is missing; a link and what is no regular file are refused."""
     no_links = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
     # a pipe or a device is not opened at all: that alone may do something
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):

@@ -87,7 +87,6 @@ def _training(run_folder: Path, metrics: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Return the value with every path shortened by `without_folders`."""
     if isinstance(value, Mapping):
         return {name: _shown(inner) for name, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list):

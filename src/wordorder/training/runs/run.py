@@ -101,7 +101,6 @@ def _run(
 def _run_alone(
     recipe: Recipe, folder: Path, *, resume: bool, progress: "bool | Progress", prepared: "PreparedData | None"
 ) -> RunResult:
-    """Run in a folder that no other process writes into."""
     if is_main():
         restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
@@ -129,7 +128,6 @@ def _run_alone(
 
 
 def _start(folder: Path, progress: "bool | Progress") -> Path | None:
-    """Return the checkpoint to resume from; process 0 finds it, and tells the others and the user."""
     newest: str | None = None
     if is_main():
         found = find_newest(folder)
@@ -205,7 +203,6 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
-    """Refuse to mix two runs in one folder, or to go on where the recipe of the checkpoints is not known."""
     if not resume:
         if (folder / files.METRICS).exists() or checkpoints(folder):
             raise BadInput(
@@ -266,7 +263,6 @@ def _check_data(prepared: "PreparedData", folder: Path) -> None:
 
 
 def _not_comparable(path: Path, error: Exception) -> str:
-    """Return why a run is not resumed whose recipe or data cannot be compared with those of now, and the remedy."""
     return (
         f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}; bring the file back, or start anew"
         " in another folder"
@@ -274,7 +270,6 @@ def _not_comparable(path: Path, error: Exception) -> str:
 
 
 def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
-    """Refuse a metric that the data does not allow: f1 for other than two classes."""
     classes = len(prepared.label_names)
     if recipe.training.get("metric_for_best_model") == "f1" and classes != 2:
         raise BadInput(
