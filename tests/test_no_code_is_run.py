@@ -53,7 +53,6 @@ ALLOWED = {
     "own_classes.py: compile": "the same",
     "lazy.py: import_module": "names of packages: literal tables",
     "registry.py: import_module": "classes of the package: literal tables",
-    "data/__init__.py: import_module": "lazy exports: the names are a literal table",
     "cli/main.py: import_module": "looks whether typer and rich are installed",
     "tasks/catalog.py: import_module": "a task's file, by its name in a literal table",
     "training/runs/fit.py: subprocess.run": "asks git for the commit of this package",

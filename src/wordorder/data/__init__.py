@@ -3,20 +3,29 @@
 The names load when they are first used, so that reading a recipe (`DataConfig`) needs neither torch nor transformers.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from wordorder.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from wordorder.data.corpora import Document
-    from wordorder.data.documents import DataConfig, read_documents
-    from wordorder.data.examples.collate import CollateLanes
-    from wordorder.data.examples.datasets import PreparedData
-    from wordorder.data.examples.lanes import Lanes, RunningText
-    from wordorder.data.examples.order import EpochOrder, LengthGroupedEpochOrder
-    from wordorder.data.preparation import exact_vocab_size, held_out_examples, prepare
-    from wordorder.data.reading_log import ReadingLog
-    from wordorder.data.settings import PACKINGS, TOKENIZER_KINDS, TokenizerConfig
-    from wordorder.data.tokenizers.tokenizer import fixed_vocab_size, load_tokenizer
+    from wordorder.data.corpora import Document as Document
+    from wordorder.data.documents import DataConfig as DataConfig
+    from wordorder.data.documents import read_documents as read_documents
+    from wordorder.data.examples.collate import CollateLanes as CollateLanes
+    from wordorder.data.examples.datasets import PreparedData as PreparedData
+    from wordorder.data.examples.lanes import Lanes as Lanes
+    from wordorder.data.examples.lanes import RunningText as RunningText
+    from wordorder.data.examples.order import EpochOrder as EpochOrder
+    from wordorder.data.examples.order import LengthGroupedEpochOrder as LengthGroupedEpochOrder
+    from wordorder.data.preparation import exact_vocab_size as exact_vocab_size
+    from wordorder.data.preparation import held_out_examples as held_out_examples
+    from wordorder.data.preparation import prepare as prepare
+    from wordorder.data.reading_log import ReadingLog as ReadingLog
+    from wordorder.data.settings import PACKINGS as PACKINGS
+    from wordorder.data.settings import TOKENIZER_KINDS as TOKENIZER_KINDS
+    from wordorder.data.settings import TokenizerConfig as TokenizerConfig
+    from wordorder.data.tokenizers.tokenizer import fixed_vocab_size as fixed_vocab_size
+    from wordorder.data.tokenizers.tokenizer import load_tokenizer as load_tokenizer
 
 _NAMES = {
     "settings": ("TokenizerConfig", "TOKENIZER_KINDS", "PACKINGS"),
@@ -31,34 +40,6 @@ _NAMES = {
     "tokenizers.tokenizer": ("fixed_vocab_size", "load_tokenizer"),
 }
 
-__all__ = [
-    "PACKINGS",
-    "TOKENIZER_KINDS",
-    "CollateLanes",
-    "DataConfig",
-    "Document",
-    "EpochOrder",
-    "Lanes",
-    "LengthGroupedEpochOrder",
-    "PreparedData",
-    "ReadingLog",
-    "RunningText",
-    "TokenizerConfig",
-    "exact_vocab_size",
-    "fixed_vocab_size",
-    "held_out_examples",
-    "load_tokenizer",
-    "prepare",
-    "read_documents",
-]
-
-
-def __getattr__(name: str) -> object:
-    for module, names in _NAMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
+)

@@ -52,7 +52,6 @@ class DataConfig(DataSettings):
     """One of the names of `wordorder.tasks.TASKS`."""
 
     def faults(self) -> list[str]:
-        """Return one line for each value that does not go with another, or with the task."""
         return [*super().faults(), *generated_faults(self), *check_data(self)]
 
 

@@ -159,7 +159,6 @@ class DataSettings(Section):
         return generated_task(self.source)
 
     def faults(self) -> list[str]:
-        """Return one line for each value that does not go with another, whatever the task."""
         faults = [*_source_faults(self), *_fold_faults(self), *_lane_faults(self)]
         if self.truncate and self.max_pieces is not None:
             faults.append("data.truncate keeps one piece of a text, so data.max_pieces does nothing; leave one out")
@@ -238,7 +237,6 @@ class TokenizerConfig(Section):
     """For `existing`: a folder that `save_pretrained` wrote, or a tokenizer.json."""
 
     def faults(self) -> list[str]:
-        """Return one line for each value that the kind does not have, or needs."""
         faults: list[str] = []
         if not self.add_special_tokens and self.kind == "existing":
             faults.append("tokenizer.add_special_tokens is decided by the existing tokeniser; leave it out")

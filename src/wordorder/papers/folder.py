@@ -34,6 +34,15 @@ Names = Sequence[tuple[str, str]]
 """Their name and ours. Several stand apart by a space: the rows of theirs, one after the other, are those of ours."""
 
 
+def weights_and_biases(*modules: tuple[str, str]) -> list[tuple[str, str]]:
+    """Return the rows of `Names` for modules that have a weight and a bias."""
+    return [
+        (f"{theirs}{end}", " ".join(f"{name}{end}" for name in ours.split()))
+        for theirs, ours in modules
+        for end in ("weight", "bias")
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConversionReport:
     """The report of a conversion, for its caller and for those who find the folder later.

@@ -1,6 +1,7 @@
 """Read a checkpoint of a paper's own code: its weights, and the settings of the run; nothing in the file is run."""
 
 import json
+import re
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping
@@ -66,6 +67,12 @@ class Checkpoint:
             )
         rows, columns = self.weights[name].shape
         return rows, columns
+
+    def layers(self, start: str) -> int:
+        """Return the number of layers, whose weights' names begin so, with a number behind it."""
+        return len(
+            {match[1] for name in self.weights if (match := re.match(rf"{re.escape(start)}(\d{{1,4}})\.", name))}
+        )
 
     def begin(self, start: str) -> bool:
         """Return whether any weight's name begins so."""

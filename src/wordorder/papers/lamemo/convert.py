@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.errors import BadInput
-from wordorder.papers.folder import ConversionReport, Model, Names, open_checkpoint, write_folder
+from wordorder.papers.folder import ConversionReport, Model, Names, open_checkpoint, weights_and_biases, write_folder
 from wordorder.papers.vocabulary import END, UNKNOWN, read_words, word_tokenizer
 from wordorder.papers.weights import Checkpoint, Code, Settings
 
@@ -46,14 +46,12 @@ _RIGHT_POSITION = ("r_r_bias_future", f"{_XL}position_bias_right")
 _RIGHT_CONTENT = ("r_w_bias_future", f"{_XL}content_bias_right")
 _LAYER = (
     ("dec_attn.o_net.weight", "attention.out.weight"),
-    ("dec_attn.layer_norm.weight", "attention_norm.weight"),
-    ("dec_attn.layer_norm.bias", "attention_norm.bias"),
-    ("pos_ff.CoreNet.0.weight", "feedforward.up.weight"),
-    ("pos_ff.CoreNet.0.bias", "feedforward.up.bias"),
-    ("pos_ff.CoreNet.3.weight", "feedforward.down.weight"),
-    ("pos_ff.CoreNet.3.bias", "feedforward.down.bias"),
-    ("pos_ff.layer_norm.weight", "feedforward_norm.weight"),
-    ("pos_ff.layer_norm.bias", "feedforward_norm.bias"),
+    *weights_and_biases(
+        ("dec_attn.layer_norm.", "attention_norm."),
+        ("pos_ff.CoreNet.0.", "feedforward.up."),
+        ("pos_ff.CoreNet.3.", "feedforward.down."),
+        ("pos_ff.layer_norm.", "feedforward_norm."),
+    ),
 )
 
 
@@ -141,7 +139,7 @@ def _kind(file: Checkpoint, settings: Settings) -> int:
 
 def _fields(file: Checkpoint, settings: Settings, kind: int) -> dict[str, Any]:
     """Return the configuration with everything that the code fixes: our defaults may change."""
-    layers = len({match[1] for name in file.weights if (match := re.match(r"layers\.(\d{1,4})\.", name))})
+    layers = file.layers("layers.")
     (words, embedded), (heads, head_dim) = file.size(CODE.table), file.size("r_w_bias")
     channels = file.size("layers.0.dec_attn.o_net.weight")[0]
     inner = file.size("layers.0.pos_ff.CoreNet.0.weight")[0]

@@ -13,11 +13,12 @@ import torch
 
 from wordorder.errors import BadInput
 from wordorder.ops import t5_bucket
-from wordorder.papers.folder import ConversionReport, Model, Names, open_checkpoint, write_folder
+from wordorder.papers.folder import ConversionReport, Model, Names, open_checkpoint, weights_and_biases, write_folder
 from wordorder.papers.vocabulary import make_tokenizer, read_dictionary
 from wordorder.papers.weights import Checkpoint, Code, Settings, listed
 
 POSITIONS, RELATIVE = "sentence_encoder.pos.weight", "sentence_encoder.relative_attention_bias.weight"
+LAYERS = "sentence_encoder.layers."
 EMBEDDING_NORM, FINAL_NORM = "sentence_encoder.emb_layer_norm.", "sentence_encoder.emb_out_layer_norm."
 
 FAIRSEQ = Code(
@@ -31,23 +32,17 @@ FAIRSEQ = Code(
 )
 
 
-def _pairs(*modules: tuple[str, str]) -> Names:
-    return [
-        (f"{theirs}{end}", " ".join(f"{name}{end}" for name in ours.split()))
-        for theirs, ours in modules
-        for end in ("weight", "bias")
-    ]
-
-
 _TUPE = "model.encoder.encoding.parts.tupe."
 _QUERIES, _KEYS = f"{_TUPE}query_projection.", f"{_TUPE}key_projection."
 _ENCODER = [
     (FAIRSEQ.table, "model.encoder.embedding.weight"),
     (POSITIONS, f"{_TUPE}table.weight"),
-    *_pairs(("sentence_encoder.pos_ln.", f"{_TUPE}norm.")),
+    *weights_and_biases(("sentence_encoder.pos_ln.", f"{_TUPE}norm.")),
 ]
-_PROJECTIONS = _pairs(("sentence_encoder.pos_q_linear.", _QUERIES), ("sentence_encoder.pos_k_linear.", _KEYS))
-_FUSED_PROJECTIONS = _pairs(("sentence_encoder.pos_proj.", f"{_QUERIES} {_KEYS}"))
+_PROJECTIONS = weights_and_biases(
+    ("sentence_encoder.pos_q_linear.", _QUERIES), ("sentence_encoder.pos_k_linear.", _KEYS)
+)
+_FUSED_PROJECTIONS = weights_and_biases(("sentence_encoder.pos_proj.", f"{_QUERIES} {_KEYS}"))
 """Both position projections in one matrix, as a later version of the code has them."""
 _RELATIVE = [(RELATIVE, f"{_TUPE}relative.table.weight {_TUPE}others_to_cls")]
 _LAYER = (
@@ -58,7 +53,7 @@ _LAYER = (
     ("fc2.", "feedforward.down."),
     ("final_layer_norm.", "feedforward_norm."),
 )
-_LM_HEAD = _pairs(
+_LM_HEAD = weights_and_biases(
     ("lm_head.dense.", "head.dense."), ("lm_head.layer_norm.", "head.norm."), ("lm_head.", "head.decoder.")
 )
 
@@ -120,28 +115,24 @@ def _ignored(head: str | None) -> re.Pattern[str]:
     return re.compile(rf"(sentence_encoder\.)?version|sentence_encoder\.rp_bucket|{others}", re.DOTALL)
 
 
-def _layers(file: Checkpoint) -> int:
-    return len({m[1] for name in file.weights if (m := re.match(r"sentence_encoder\.layers\.(\d{1,4})\.", name))})
-
-
 def _names(file: Checkpoint, head: str | None) -> Names:
     rows = [*_ENCODER, *(_FUSED_PROJECTIONS if file.begin("sentence_encoder.pos_proj.") else _PROJECTIONS)]
     if file.begin("sentence_encoder.relative_attention_bias."):
         rows += _RELATIVE
     if file.begin(EMBEDDING_NORM):
-        rows += _pairs((EMBEDDING_NORM, "model.encoder.embedding_norm."))
+        rows += weights_and_biases((EMBEDDING_NORM, "model.encoder.embedding_norm."))
     if file.begin(FINAL_NORM):
-        rows += _pairs((FINAL_NORM, "model.encoder.final_norm."))
-    for layer in range(_layers(file)):
-        theirs, ours = f"sentence_encoder.layers.{layer}.", f"model.encoder.layers.{layer}."
-        rows += _pairs(*((theirs + their_end, ours + our_end) for their_end, our_end in _LAYER))
+        rows += weights_and_biases((FINAL_NORM, "model.encoder.final_norm."))
+    for layer in range(file.layers(LAYERS)):
+        theirs, ours = f"{LAYERS}{layer}.", f"model.encoder.layers.{layer}."
+        rows += weights_and_biases(*((theirs + their_end, ours + our_end) for their_end, our_end in _LAYER))
     if file.begin("lm_head.") or head is None:
         rows += _LM_HEAD
     if head is not None:
         theirs = f"classification_heads.{head}."
         if file.begin(f"{theirs}dense."):
-            rows += _pairs((f"{theirs}dense.", "dense."))
-        rows += _pairs((f"{theirs}out_proj.", "classifier."))
+            rows += weights_and_biases((f"{theirs}dense.", "dense."))
+        rows += weights_and_biases((f"{theirs}out_proj.", "classifier."))
     return rows
 
 
@@ -183,7 +174,7 @@ def _fields(file: Checkpoint, args: Settings, head: str | None) -> dict[str, Any
     fields: dict[str, Any] = {
         "vocab_size": vocabulary,
         "hidden_size": channels,
-        "num_hidden_layers": _layers(file),
+        "num_hidden_layers": file.layers(LAYERS),
         "num_attention_heads": heads,
         "intermediate_size": inner,
         "max_position_embeddings": positions,

@@ -4,8 +4,7 @@ Checkpoints are those of one process, whatever wrote them: tensors are gathered 
 process takes its part of what is read.
 """
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +16,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from wordorder.errors import BadInput, RunFailed
 from wordorder.limits import one_line
-from wordorder.models import hosts, saved_folder
+from wordorder.models import saved_folder
 from wordorder.training.checkpoints.checkpoint import last_good
+from wordorder.training.recipe.pretrained import naming_the_key
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -81,24 +81,6 @@ def load_weights(model: Any, folder: Path) -> None:
         )
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return the weight files of a model to start from; see `wordorder.models.saved_folder.weight_files`."""
-    with _naming_the_key():
-        return saved_folder.weight_files(folder)
-
-
-def check_host(folder: Path) -> Any:
-    """Check the folder of a model of transformers, but what its weights hold, and return its configuration."""
-    with _naming_the_key():
-        return saved_folder.check_model_of(None, folder)
-
-
-def load_host(**parts: Any) -> tuple[Any, dict[str, Any]]:
-    """Build and load a model of transformers, its encoding swapped; see `wordorder.models.load_host`."""
-    with _naming_the_key():
-        return hosts.load_host(**parts)
-
-
 def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
     """Load the body of a pre-trained model into a model with another head; with the head, what fits of it too.
 
@@ -110,7 +92,7 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
         BadInput: no weights can be read, or one of the body is missing, has another shape or type, or is not finite;
             all are named.
     """
-    with _naming_the_key():
+    with naming_the_key():
         try:
             weights = _read(folder)
         except BadInput:
@@ -140,14 +122,6 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> dict[str, Any]:
         "new": [name for name in own if name not in taken.keys() | _tied(model)],
         "unused": sorted(weights.keys() - taken.keys()),
     }
-
-
-@contextmanager
-def _naming_the_key() -> Generator[None]:
-    try:
-        yield
-    except BadInput as error:
-        raise BadInput(f"model.pretrained: {fault}" for fault in error.faults) from None
 
 
 def _read(folder: Path) -> dict[str, Tensor]:

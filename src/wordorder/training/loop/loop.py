@@ -275,7 +275,8 @@ class Loop:
         parts, args = self.training.parts, self.training.parts.args
         for number, batch in enumerate(micro_batches):
             last = number == len(micro_batches) - 1
-            with nullcontext() if last else parts.later():
+            # before the last, gradients are added up and not yet exchanged between processes
+            with nullcontext() if last else parts.accelerator.no_sync(model=parts.wrapped):
                 loss = self.micro_step(batch, items, number=number, micro_batches=len(micro_batches))
             self.training.loss_sum += loss
         self._grad_norm = self.clip()

@@ -5,7 +5,6 @@
 
 import math
 import signal
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,10 +71,6 @@ class Parts:
         """The learning rate of the next step."""
         found = self.optimizer.param_groups[0]["lr"] if follows_a_metric(self.args) else self.schedule.get_last_lr()[0]
         return float(found)
-
-    def later(self) -> AbstractContextManager[None]:
-        """Return a context in which gradients are added up and not yet exchanged between processes."""
-        return self.accelerator.no_sync(model=self.wrapped)
 
 
 class LossWatch:

@@ -138,7 +138,6 @@ class CompareConfig(Section):
         return math.prod(max(1, len(part)) for part in (self.arms, self.seeds, self.folds, self.grid))
 
     def faults(self) -> list[str]:
-        """Return one line for each value that does not go with another."""
         faults: list[str] = []
         if self.tune and self.grid:
             faults.append("compare.grid: chooses the learning rates, as compare.tune does; drop one of the two")

@@ -38,11 +38,15 @@ def find_recipe(given: str | Path) -> Path:
         return known[name]
     if path.is_dir():
         raise BadInput(f"{given}: is a folder; name the recipe's TOML file")
-    near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
-    if not near and path.suffix == ENDING:  # a path, and of no packaged recipe
+    meant = _meant(name)
+    if not meant and path.suffix == ENDING:  # a path, and of no packaged recipe
         raise BadInput(f"{given}: no such file; `wordorder list recipes` lists the recipes that come with the package")
-    meant = f"did you mean {', '.join(near)}? " if near else ""
     raise BadInput(f"{given}: no file and no recipe of the package; {meant}`wordorder list recipes` lists them")
+
+
+def _meant(name: str) -> str:
+    near = difflib.get_close_matches(name, packaged_recipes(), n=5, cutoff=0.5)
+    return f"did you mean {', '.join(near)}? " if near else ""
 
 
 def read_tables(path: Path) -> dict[str, Any]:
@@ -78,11 +82,9 @@ def _base_file(path: Path, name: Any) -> Path:
         return base_path
     if name in recipes:
         return recipes[name]
-    near = difflib.get_close_matches(Path(name).stem.lower(), recipes, n=5, cutoff=0.5)
-    meant = f"did you mean {', '.join(near)}? " if near else ""
     raise BadInput(
-        f"{path}: base: there is no file {base_path}, and no recipe of the package is called {name!r}; {meant}"
-        "the name of a file is relative to the recipe's own folder"
+        f"{path}: base: there is no file {base_path}, and no recipe of the package is called {name!r}; "
+        f"{_meant(Path(name).stem.lower())}the name of a file is relative to the recipe's own folder"
     )
 
 

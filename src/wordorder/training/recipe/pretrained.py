@@ -4,7 +4,8 @@ From a model of transformers, too; its encoding alone may then be changed."""
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,46 +78,52 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
     """
     from wordorder.models import NETWORK_TASKS, build_config, config_fields
     from wordorder.models.hosts import MODEL
-    from wordorder.models.saved_folder import adapter_faults, elsewhere_faults
+    from wordorder.models.saved_folder import (
+        adapter_faults,
+        check_model_of,
+        elsewhere_faults,
+        read_config,
+        weight_files,
+    )
     from wordorder.models.swap.families import FAMILIES
     from wordorder.models.swap.folder import MODEL_TYPE
-    from wordorder.training.checkpoints.weights import check_host, weight_files
 
-    name = f"model.pretrained: {folder}"
-    config = _config(folder, name)
-    elsewhere = [*adapter_faults(folder), *elsewhere_faults(folder, config)]
-    if elsewhere:
-        raise BadInput([f"model.pretrained: {fault}" for fault in elsewhere])
     networks = {f"wordorder-{network}": network for network in NETWORK_TASKS}
-    kind = config.get("model_type")
-    if isinstance(kind, str) and kind in (*FAMILIES, MODEL_TYPE):
-        return {"network": check_host(folder).model_type, "encoding": MODEL}
-    if not isinstance(kind, str) or kind not in networks:
-        raise BadInput(
-            f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}; and of transformers: "
-            f"{', '.join(FAMILIES)}"
-        )
-    network = networks[kind]
-    fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
-    try:
-        build_config(network, **fields)
-    except (BadInput, ValueError, TypeError) as error:
-        raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
-    weight_files(folder)
+    with naming_the_key():
+        try:
+            config: dict[str, Any] = read_config(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise BadInput(
+                f"{folder} holds no model (no config.json); name the folder model/ of a finished run, or one of "
+                "transformers"
+            ) from None
+        if elsewhere := [*adapter_faults(folder), *elsewhere_faults(folder, config)]:
+            raise BadInput(elsewhere)
+        kind = config.get("model_type")
+        if isinstance(kind, str) and kind in (*FAMILIES, MODEL_TYPE):
+            return {"network": check_model_of(None, folder).model_type, "encoding": MODEL}
+        if not isinstance(kind, str) or kind not in networks:
+            raise BadInput(
+                f"{folder} holds a model of type {kind!r}; valid: {', '.join(networks)}; and of transformers: "
+                f"{', '.join(FAMILIES)}"
+            )
+        network = networks[kind]
+        fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
+        try:
+            build_config(network, **fields)
+        except (ValueError, TypeError) as error:
+            raise BadInput(f"{folder}/config.json: {' '.join(str(error).split())}") from None
+        weight_files(folder)
     return {"network": network, **fields}
 
 
-def _config(folder: Path, name: str) -> dict[str, Any]:
-    from wordorder.models.saved_folder import read_config
-
+@contextmanager
+def naming_the_key() -> Generator[None]:
+    """Put the recipe's key in front of the faults found within the block."""
     try:
-        return read_config(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(
-            f"{name} holds no model (no config.json); name the folder model/ of a finished run, or one of transformers"
-        ) from None
+        yield
     except BadInput as error:
-        raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
+        raise BadInput(f"model.pretrained: {fault}" for fault in error.faults) from None
 
 
 def _conflicts(saved: Mapping[str, Any], model: Mapping[str, Any], folder: str) -> list[str]:
@@ -155,10 +162,10 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
 
 
 def _vocabulary_faults(folder: Path) -> list[str]:
-    from wordorder.models.saved_folder import fields_of
+    from wordorder.models.saved_folder import fields_of, read_config
 
-    size = fields_of(_config(folder, f"model.pretrained: {folder}")).get("vocab_size")
     try:
+        size = fields_of(read_config(folder)).get("vocab_size")
         tokens = _vocabulary(folder, tokenizer_content(str(folder)))
     except BadInput as error:
         return [f"model.pretrained: {fault}" for fault in error.faults]
@@ -191,9 +198,10 @@ def tokenizer_content(path: str | None) -> str:
 
 def weights_content(folder: Path) -> str:
     """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path."""
-    from wordorder.training.checkpoints.weights import weight_files
+    from wordorder.models.saved_folder import weight_files
 
-    return " ".join(file_content(file) for file in weight_files(folder))
+    with naming_the_key():
+        return " ".join(file_content(file) for file in weight_files(folder))
 
 
 def find_word_vectors(named: str) -> tuple[Path | None, list[Path]]:

@@ -23,12 +23,12 @@ from wordorder.data.tokenizers.tokenizer import adds_special_tokens
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main, process_count
-from wordorder.models import build_config, build_model, config_fields, host_config
+from wordorder.models import build_config, build_model, config_fields, host_config, load_host
 from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
-from wordorder.training.checkpoints.weights import load_body, load_host
+from wordorder.training.checkpoints.weights import load_body
 from wordorder.training.loop.batches import FedBatches, WithRows, of_all_processes, training_loader
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
@@ -40,7 +40,7 @@ from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.training import Training
 from wordorder.training.loop.training import prepare as prepare_model
 from wordorder.training.recipe.arguments import build_arguments, running_trackers
-from wordorder.training.recipe.pretrained import find_word_vectors, is_host, weights_content
+from wordorder.training.recipe.pretrained import find_word_vectors, is_host, naming_the_key, weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.training_section import BEAMS
 from wordorder.training.runs import folder as files
@@ -90,15 +90,19 @@ def _train_and_test(
     config = make_config(recipe, prepared)
     state = None if start is None else read_state(start)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
-    begins, pretrained, vectors = start is None, None, None
+    begins, pretrained, vectors, origin = start is None, None, None, dict[str, Any]()
+    saved_model = None if recipe.pretrained is None else Path(recipe.pretrained)
     if is_host(recipe.network):
-        model, pretrained = _start_from_host(recipe, prepared, seed=seed, weights=begins)
+        with quiet_libraries(), naming_the_key():
+            model, origin = load_host(**_host_parts(recipe, prepared), seed=seed, weights=begins)
     else:
-        model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
-        if begins and recipe.pretrained is not None:
-            pretrained = _start_from_saved_model(model, recipe)
+        model: Any = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
+        if begins and saved_model is not None:
+            origin = load_body(model, saved_model, with_head=task.predicts_tokens)
         elif begins:
             vectors = _start_from_word_vectors(model, prepared)
+    if begins and saved_model is not None:
+        pretrained = {"folder": str(saved_model), "content": weights_content(saved_model), **origin}
     arguments = build_arguments(recipe.training, folder, (*task.metrics, *task.answer_metrics))
     examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
@@ -214,25 +218,9 @@ def _host_parts(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
     return {"folder": Path(str(recipe.pretrained)), "kind": kind, "fields": recipe.model, "labels": labels}
 
 
-def _start_from_host(
-    recipe: Recipe, prepared: PreparedData, *, seed: int, weights: bool
-) -> tuple[Any, dict[str, Any] | None]:
-    parts = _host_parts(recipe, prepared)
-    with quiet_libraries():
-        model, origin = load_host(**parts, seed=seed, weights=weights)
-    folder = parts["folder"]
-    return model, {"folder": str(folder), "content": weights_content(folder), **origin} if weights else None
-
-
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join([*names[:_MOST_NAMES], *([f"and {more} more"] if more > 0 else [])]) or "none"
-
-
-def _start_from_saved_model(model: Any, recipe: Recipe) -> dict[str, Any]:
-    folder = Path(str(recipe.pretrained))
-    found = load_body(model, folder, with_head=TASKS[recipe.data.task].predicts_tokens)
-    return {"folder": str(folder), "content": weights_content(folder), **found}
 
 
 def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:

@@ -84,18 +84,12 @@ def run(
         changes["training.output_dir"] = str(output_dir)
     with stopping_at_once():
         recipe = recipe.with_overrides(changes)
-        return _run(recipe, recipe.output_dir, resume=resume, progress=progress, prepared=prepared)
-
-
-def _run(
-    recipe: Recipe, folder: Path, *, resume: bool, progress: "bool | Progress", prepared: "PreparedData | None"
-) -> RunResult:
-    fault = run_folder_fault(folder)
-    if fault:
-        raise BadInput(fault)
-    _check_ours(recipe, folder, resume=resume)
-    with locked(folder) if is_main() else nullcontext():
-        return _run_alone(recipe, folder, resume=resume, progress=progress, prepared=prepared)
+        folder = recipe.output_dir
+        if fault := run_folder_fault(folder):
+            raise BadInput(fault)
+        _check_ours(recipe, folder, resume=resume)
+        with locked(folder) if is_main() else nullcontext():
+            return _run_alone(recipe, folder, resume=resume, progress=progress, prepared=prepared)
 
 
 def _run_alone(
@@ -105,9 +99,8 @@ def _run_alone(
         restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
     if (folder / files.METRICS).exists():
-        result = read_result(folder)
-        result_file = folder / files.METRICS
-        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({result_file})")
+        result, metrics = read_result(folder), folder / files.METRICS
+        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({metrics})")
         return result
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
