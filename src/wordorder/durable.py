@@ -24,7 +24,6 @@ _LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|h
 
 
 def is_url(place: object) -> bool:
-    """Tell whether a folder is an address of an object store."""
     return "://" in str(place)
 
 
@@ -111,7 +110,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_files(folder: Path) -> None:
-    """Flush every file of a folder, and the folder itself, to the disk."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())

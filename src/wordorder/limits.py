@@ -29,7 +29,6 @@ MOST_CLASSES, MOST_BEAMS, MOST_TOKENS = 1_000_000, 1024, 2**24
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a plain file."""
     check_plain(path)
     return path.read_bytes()
 
@@ -89,12 +88,10 @@ def entries_below(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file and return its value."""
     return parse_json(read_bytes(path))
 
 
 def read_model(path: Path, kind: type[_Model]) -> _Model:
-    """Read a JSON file as a pydantic model."""
     return as_model(read_json(path), kind)
 
 
@@ -113,7 +110,6 @@ def as_model(value: object, kind: type[_Model]) -> _Model:
 
 
 def parse_json(content: bytes | str) -> object:
-    """Parse a JSON text and return its value."""
     try:
         return json.loads(content.decode("utf-8") if isinstance(content, bytes) else content)
     except RecursionError:

@@ -25,8 +25,6 @@ REGISTRIES: dict[str, Registry[Any]] = {"own_encodings": CATALOG, "own_memories"
 
 
 class OwnClass(NamedTuple):
-    """The file, the class and the name that the command line gives."""
-
     path: Path
     class_name: str
     name: str
@@ -76,7 +74,6 @@ def use_own_classes(
 
 
 def register(name: str, kind: type[Any]) -> None:
-    """Register an encoding by its name, or a memory by its own."""
     register_memory(kind) if issubclass(kind, Memory) else register_encoding(name, kind)
 
 

@@ -67,7 +67,6 @@ class Section(BaseModel):
 
 
 def section_faults(kind: type[Section], error: ValidationError) -> list[str]:
-    """Return one line for each thing that is wrong with a section."""
     faults: dict[str, tuple[str, ...]] = {}
     for found in error.errors(include_url=False):
         name, *deeper = map(str, found["loc"]) if found["loc"] else [""]
@@ -106,7 +105,6 @@ def _inner(where: str, hint: Any, keys: list[str]) -> tuple[str, Any]:
 
 
 def value_fault(where: str, hint: Any, value: object) -> str | None:
-    """Return one line on a value that is not of the hinted type, or None."""
     try:
         _adapter(hint).validate_python(value)
     except ValidationError as error:

@@ -170,7 +170,6 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
 
 
 def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) -> list[Row]:
-    """Read the lines or records of a damaged file that are whole, and log the others; a text is not read at all."""
     if kind_of(path) not in ROW_READERS:
         log.unreadable(str(path), fault)
         return []

@@ -182,7 +182,7 @@ def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str,
     """Return about how many examples validation and test have, or None where it is not cheap to know.
 
     Of text that is cut into segments, a token is taken for one character, or for four where tokens are pieces of words.
-    Cheap is what `exact_vocab_size` calls so. A source that cannot be read gives None: `prepare` says what is wrong.
+    Cheap is what `exact_vocab_size` calls so.
     """
     if data.generated is not None:
         return None

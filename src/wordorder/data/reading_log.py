@@ -44,7 +44,6 @@ class ReadingLog:
             details.append(detail)
 
     def number(self, kind: str) -> int:
-        """Return how many of a kind were counted."""
         return self._files.get(kind, Counter()).total()
 
     def __bool__(self) -> bool:

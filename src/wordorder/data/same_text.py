@@ -43,7 +43,6 @@ class HeldOut:
                 self._normalised[short_hash(normalised(document.text))] = name
 
     def leak_of(self, text: str) -> str | None:
-        """Return the split that holds the same words, see `normalised`, or None."""
         return self._normalised.get(short_hash(normalised(text)))
 
 
@@ -80,7 +79,6 @@ class Duplicates:
         self._beginnings: dict[tuple[bytes, str], str] = {}
 
     def add(self, split: str, text: str) -> None:
-        """Add a text."""
         name = short_hash(normalised(text))
         self._counts[name][split] += 1
         self._beginnings.setdefault((name, split), " ".join(text.split())[:_SHOWN])

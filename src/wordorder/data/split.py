@@ -25,7 +25,6 @@ class Split:
     """Documents of official splits that were dropped because a later part holds the same text."""
 
     def parts(self) -> dict[str, list[Document]]:
-        """Return the three lists by name, in the order of `SPLITS`."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 

@@ -130,9 +130,8 @@ def _read_as_text(
 class Readable:
     """Turns tokens into text as they come, so that text that was shown never has to be taken back.
 
-    A token by itself is no text: it may be one byte of a character, and whether a space stands before it, or an
-    apostrophe is drawn to it, depends on its neighbours. So a window of tokens is decoded with and without the newest
-    one, and what both agree on is shown, but for a broken character at the end, which the next byte may mend.
+    A token may be one byte of a character, and spaces depend on its neighbours. So a window of tokens is decoded with
+    and without the newest one, and what both agree on is shown, but for a broken character at the end.
     """
 
     def __init__(self, tokenizer: Any, before: Sequence[int]) -> None:
@@ -155,12 +154,10 @@ class Readable:
         return piece
 
     def rest(self) -> str:
-        """Return the text that is not shown yet, after the last token."""
         piece, self._shown = self._text[self._shown :], len(self._text)
         return piece
 
     def _forget(self) -> None:
-        """Drop the oldest tokens, if the text that is not shown yet stays the same."""
         waiting, text = self._text[self._shown :], self._decoded(self._tokens[-_WINDOW:])
         if text.endswith(waiting):
             self._tokens, self._text, self._shown = self._tokens[-_WINDOW:], text, len(text) - len(waiting)

@@ -77,13 +77,11 @@ class WordOrderLM(_HFLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """Id of the token that begins a text."""
         given = self.custom_prefix_token_id
         return int(self.model.config.bos_token_id if given is None else given)
 
     @property
     def eot_token_id(self) -> int:
-        """Id of the token that ends a text."""
         end = self.model.config.eos_token_id
         return self.prefix_token_id if end is None else int(end)
 
@@ -97,7 +95,6 @@ class WordOrderLM(_HFLM):
     def tok_encode(
         self, string: str, add_special_tokens: Any = None, left_truncate_len: int | None = None, **_: Any
     ) -> list[int]:
-        """Return the token ids of a text, without special tokens."""
         del add_special_tokens
         ids = cast("list[int]", self.tokenizer.encode(string, add_special_tokens=False))
         return ids[-left_truncate_len:] if left_truncate_len else ids

@@ -208,7 +208,6 @@ def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
 
 
 def _generated_task(model_dir: str | Path) -> str | None:
-    """Return the generated task of a model's run that read each text by itself; None for other runs."""
     settings = data_settings(model_dir)
     return None if settings.get("packing") == LANES else generated_task(str(settings.get("source")))
 

@@ -19,7 +19,6 @@ _OURS = "wordorder-"  # prefix of the model types of this package
 
 
 def task_of(model_dir: str | Path) -> Task:
-    """Return the task that a saved model was trained for."""
     config = _config(model_dir)
     for task in TASKS.values():
         if task.fits(config):
@@ -44,7 +43,6 @@ def _config(model_dir: str | Path) -> dict[str, Any]:
 
 
 def remembers(model_dir: str | Path) -> bool:
-    """Tell whether a saved model has a memory of earlier segments."""
     return _config(model_dir).get("memory", "none") != "none"
 
 
@@ -76,14 +74,12 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
 
 
 def load_tokenizer_of(model_dir: str | Path) -> Any:
-    """Load the tokenizer beside a saved model."""
     from wordorder.data import TokenizerConfig, load_tokenizer
 
     return load_tokenizer(TokenizerConfig(kind="existing", path=str(model_dir)), [], cache_dir=Path())
 
 
 def best_device() -> "torch.device":
-    """Return the accelerator of this machine, or else the CPU."""
     import torch
 
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")

@@ -43,7 +43,6 @@ def draw(inspection: Inspection) -> dict[str, Drawing]:
 
 
 def new_figure(width: float, height: float) -> Any:  # matplotlib's own types are partly unknown to a strict reader
-    """Make an empty figure of this size in inches."""
     try:
         # Figure rather than pyplot: no global state, no display needed
         from matplotlib.figure import Figure
@@ -63,7 +62,6 @@ def log_scale(axes: Any) -> None:
 
 
 def png_of(figure: Any) -> bytes:
-    """Return the bytes of a figure's PNG file."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=150)
     return file.getvalue()
@@ -106,7 +104,6 @@ _WHAT = {
 
 
 def _with_strips(values_NN: Tensor) -> tuple[Tensor, list[float], list[str]]:
-    """Widen row and column 0 of a map and set them apart from the rest; return it with ticks and their labels."""
     length = len(values_NN)
     wide, gap = max(1, round(length / 24)), max(1, round(length / 60))
     place = [0] * wide + [-1] * gap + list(range(1, length))

@@ -103,7 +103,6 @@ def inspect_model(model: nn.Module, length: int) -> Inspection:
 
 
 def check_range(length: int) -> None:
-    """Refuse lengths for which no map is made."""
     if not SHORTEST <= length <= LONGEST:
         raise BadInput(f"length must lie in {SHORTEST} .. {LONGEST}, the positions of a map, got {length}")
 

@@ -149,12 +149,10 @@ def _in_words(layers: Sequence[int]) -> str:
 
 
 def name_of(encoding: nn.Module) -> str:
-    """Return the name of an encoding in the catalogue."""
     return next((name for name, known in CATALOG.items() if type(encoding) is known), type(encoding).__name__)
 
 
 def first_module(model: nn.Module, kind: type[M]) -> M | None:
-    """Return the first module of this kind in a model."""
     return next((module for module in model.modules() if isinstance(module, kind)), None)
 
 

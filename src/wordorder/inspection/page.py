@@ -25,7 +25,6 @@ class Table:
 
 
 def tables(inspection: Inspection) -> list[Table]:
-    """Return the Toeplitz shares as a table, if there is a map."""
     if not inspection.maps:
         return []
     chance = next(iter(inspection.maps.values())).toeplitz.chance
@@ -52,7 +51,6 @@ def _from_columns(title: str, columns: Sequence[tuple[str, ...]]) -> Table:
 
 
 def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
-    """Return the loss by context, and what each layer attends to, as tables."""
     context, habits = inspection.context, inspection.habits
     last = context.losses[-1]
     losses = [
@@ -88,7 +86,6 @@ def page(
     encoding: str,
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """Render the HTML page."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError as error:

@@ -194,7 +194,6 @@ def _watch_language_model(source: Path, kind: Any, config: Any, length: int | No
 
 
 def class_of(folder: Path) -> Any:
-    """Return the class that config.json names, of a model that can be inspected."""
     import wordorder.models as models
     from wordorder.models.saved_folder import read_model
 
@@ -221,7 +220,6 @@ def load_saved(folder: Path, kind: object) -> Any:
 
 
 def first_tokens(folder: Path, config: object, text: str | Path, count: int) -> list[int]:
-    """Return the ids of the first tokens of a text."""
     from wordorder.data.tokenizers.tokenizer import read_tokenizer
     from wordorder.models.saved_folder import check_tokenizer
 

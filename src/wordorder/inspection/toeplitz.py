@@ -30,12 +30,10 @@ class ToeplitzSplit:
 
     @property
     def part_energy_H(self) -> Tensor:
-        """Sum of squares of the Toeplitz part."""
         return self.part_HTS.square().sum((-1, -2))
 
     @property
     def rest_energy_H(self) -> Tensor:
-        """Sum of squares of the rest."""
         return self.rest_HTS.square().sum((-1, -2))
 
     @property
@@ -53,14 +51,11 @@ def toeplitz_split(
 
     ``up_to_row_constants=True`` minimises ``sum (map[i, j] - r[i] - b[j - i])^2`` over b and r. A number that is added
     to a whole row of attention scores does nothing, since softmax cancels it; so scores that differ by such numbers are
-    the same scores, and this is the distance between what softmax sees of them. Subtracting each row's mean *first* and
-    averaging diagonals *then* would be another thing, and wrong: a Toeplitz matrix whose rows have been centred is no
-    longer Toeplitz (each row's mean is over another stretch of distances), so that a purely relative term would not
-    come out as one. Here it does: its share is 1, and adding constants to rows changes no share.
+    the same scores, and this is the distance between what softmax sees of them. To centre the rows *first* and average
+    diagonals *then* would be wrong: a Toeplitz matrix whose rows have been centred is no longer Toeplitz.
 
     The normal equations with r eliminated are one symmetric system of W = T + S - 1 unknowns, the same for all heads.
-    They determine b up to one number (b + c, r - c is the same sum); b is given with mean 0 over the entries that
-    count.
+    They determine b up to one number; b is given with mean 0 over the entries that count.
 
     Args:
         map_HTS: floating point; one matrix per head (an axis more or fewer is an error).

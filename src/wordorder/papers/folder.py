@@ -70,8 +70,6 @@ class ConversionReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model of a code as this package has it."""
-
     architectures: tuple[str, ...]
     config_class: str
     fields: dict[str, Any]
@@ -199,7 +197,6 @@ def _write_card(folder: Path, report: ConversionReport) -> None:
 
 
 def _shapes(config: Any, architectures: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all weights of models with one body, those that are tied to others left out."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name in architectures:
         with torch.device("meta"):
@@ -212,11 +209,7 @@ def _shapes(config: Any, architectures: Sequence[str]) -> dict[str, tuple[int, .
 def _renamed(
     weights: Mapping[str, Tensor], model: Model, shapes: Mapping[str, tuple[int, ...]], *, optional: str
 ) -> dict[str, Tensor]:
-    """Return our names with copies of the weights: in float32, which holds every half exactly, or in float64.
-
-    Raises:
-        BadInput: what the weights lack, have too much, or have in another shape or type, one line each.
-    """
+    """Return our names with copies of the weights: in float32, which holds every half exactly, or in float64."""
     theirs_of_all = [name for theirs, _ in model.names for name in theirs.split()]
     missing = [name for name in theirs_of_all if name not in weights and name != optional]
     extra = [name for name in weights if name not in theirs_of_all and not model.ignored.fullmatch(name)]

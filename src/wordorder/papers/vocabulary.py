@@ -55,7 +55,6 @@ def read_dictionary(path: Path, vocabulary: int) -> dict[str, int]:
 
 
 def read_words(path: Path, vocabulary: int) -> list[str]:
-    """Read words, one a line, the first with id 0."""
     words = _lines(path, "vocab")
     for number, word in enumerate(words, start=1):
         if word.split() != [word]:

@@ -58,7 +58,6 @@ class Checkpoint:
     args: Mapping[Any, Any] | None
 
     def size(self, name: str) -> tuple[int, int]:
-        """Return rows and columns of a matrix that shows sizes of the model."""
         if name not in self.weights:
             raise BadInput(f"checkpoint {self.path}: weights are missing: {name}")
         if self.weights[name].dim() != 2:
@@ -69,13 +68,11 @@ class Checkpoint:
         return rows, columns
 
     def layers(self, start: str) -> int:
-        """Return the number of layers, whose weights' names begin so, with a number behind it."""
         return len(
             {match[1] for name in self.weights if (match := re.match(rf"{re.escape(start)}(\d{{1,4}})\.", name))}
         )
 
     def begin(self, start: str) -> bool:
-        """Return whether any weight's name begins so."""
         return any(name.startswith(start) for name in self.weights)
 
 
@@ -144,19 +141,15 @@ class Settings:
         return default
 
     def number(self, name: str, default: int) -> int:
-        """Read an integer."""
         return self._read(name, default, "an integer", lambda v: type(v) is int)
 
     def switch(self, name: str, default: bool) -> bool:
-        """Read a flag, true or false."""
         return self._read(name, default, "true or false", lambda v: type(v) is bool)
 
     def rate(self, name: str, default: float) -> float:
-        """Read a probability."""
         return float(self._read(name, default, "a number in [0, 1)", lambda v: type(v) in (int, float) and 0 <= v < 1))
 
     def choice(self, name: str, *values: str) -> str:
-        """Read one of these values, the first of which is the default."""
         return self._read(name, values[0], f"one of {', '.join(values)} to be converted exactly", values.__contains__)
 
 

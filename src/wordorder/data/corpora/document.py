@@ -58,7 +58,6 @@ def is_unicode(text: str) -> bool:
 
 
 def text_fault(column: str, value: object) -> str:
-    """Return what is wrong with a value that should be a text, or ""."""
     if value is None or (isinstance(value, str) and is_unicode(value)):
         return ""
     held = "half of a surrogate pair" if isinstance(value, str) else type(value).__name__

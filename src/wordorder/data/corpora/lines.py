@@ -30,8 +30,6 @@ class Found(NamedTuple):
 
 
 class RowReader(Protocol):
-    """A reader of one format."""
-
     def __call__(self, path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
         """Yield the rows of a file.
 
@@ -44,7 +42,6 @@ class RowReader(Protocol):
 
 
 def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = None) -> list[Row]:
-    """Return all rows of a file."""
     rows: list[Row] = []
     for found in reader(path, columns=columns, whole=True):
         if found.row is None:

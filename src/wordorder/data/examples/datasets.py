@@ -48,12 +48,10 @@ class SegmentExamples(KeyedExamples, ABC):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Number of tokens of each example, shape (examples,)."""
         return self.segments.lengths
 
     @property
     def unit_documents(self) -> npt.NDArray[np.int64]:
-        """The document of each example, shape (examples,)."""
         return super().unit_documents if self._documents is None else self._documents
 
     def __len__(self) -> int:
@@ -92,7 +90,6 @@ class MaskedLanguageExamples(SegmentExamples):
         return self.masking.examples(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
 
     def with_seed(self, seed: int) -> Self:
-        """Return the same segments with the masks of another seed."""
         found = copy(self)
         found.seed = seed
         return found
@@ -130,8 +127,7 @@ class CausalLanguageExamples(SegmentExamples):
 
     Args:
         segments: from `CausalSegments`.
-        text: the same text without segments, for other ways to score it; its numbers of characters and words are what
-            losses are divided by so that they do not depend on the tokeniser.
+        text: the same text without segments, for other ways to score it.
     """
 
     def __init__(self, segments: Segments, text: RunningText) -> None:
@@ -141,7 +137,6 @@ class CausalLanguageExamples(SegmentExamples):
 
     @property
     def unit_documents(self) -> npt.NDArray[np.int64]:
-        """The document of each unit of the running text, shape (units,)."""
         return self.text.unit_documents
 
     def units_of(self, index_B: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
@@ -198,12 +193,10 @@ class TranslationExamples(KeyedExamples):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Number of tokens of each example, source and target together, shape (examples,)."""
         return self.pairs.sources.lengths + self.pairs.targets.lengths
 
     @property
     def source_lengths(self) -> npt.NDArray[np.int64]:
-        """Number of tokens of each source, shape (examples,)."""
         return self.pairs.sources.lengths
 
     def __len__(self) -> int:

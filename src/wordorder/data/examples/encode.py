@@ -61,7 +61,6 @@ class EncodedDocuments:
         return self.sentence_starts[self.document_starts[document] : self.document_starts[document + 1] + 1]
 
     def tokens(self, document: int) -> Ids:
-        """Return the ids of a document."""
         borders = self.sentences(document)
         return self.ids[borders[0] : borders[-1]]
 
@@ -90,9 +89,8 @@ def encode_documents(
 ) -> EncodedDocuments:
     """Encode texts sentence by sentence, or take what is there from the cache.
 
-    The cache holds shards: whole documents one after another, until they have `SHARD` characters. Encoding that was
-    interrupted goes on at the shard where it stopped, a text that has changed costs the shards that hold it, and a
-    damaged shard is encoded again. A result of one shard is not read into memory but mapped.
+    The cache holds shards of whole documents: interrupted encoding goes on where it stopped, a text that has changed
+    costs the shards that hold it, and a damaged shard is encoded again. One shard alone is mapped, not read.
 
     A special token's name inside a text ("[MASK]") is encoded as the characters that it is, never as the token.
 
@@ -161,7 +159,6 @@ def _encode(texts: Sequence[str], state: str, progress: Callable[[int], None]) -
 
 
 def write_shard(path: Path, encoded: EncodedDocuments) -> None:
-    """Write a shard, whole or not at all; a folder that cannot be written is a warning."""
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(getattr(encoded, name)) for name in _ARRAYS}

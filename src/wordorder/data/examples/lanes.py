@@ -115,7 +115,6 @@ class RunningText:
         return [Lanes(self, rows=rows, wanted=group) for group in groups]
 
     def windows(self, stride: int | None = None, *, start_id: int | None = None) -> "Windows":
-        """Return the text as windows that are read each by itself."""
         return Windows(self, stride=self.length if stride is None else stride, start_id=start_id)
 
     @cached_property
@@ -288,9 +287,8 @@ class Windows(KeyedExamples):
     """A running text in windows of `length` tokens that advance by a stride and are read each by itself.
 
     Each token is predicted once, in the first window that holds it: shift_labels are -100 where a window repeats what
-    one before it has predicted. With stride = length nothing overlaps, and the first token of a window is predicted
-    from one token. With a smaller one every token is predicted from at least length - stride + 1 tokens (but at the
-    beginning of a stream), at length / stride times the cost.
+    one before it has predicted. With stride = length nothing overlaps; a smaller one gives each token at least
+    length - stride + 1 tokens before it (but at the beginning of a stream), at length / stride times the cost.
 
     Args:
         stride: tokens by which windows advance, from 1 to length.
@@ -317,7 +315,6 @@ class Windows(KeyedExamples):
         return [self._example(index) for index in index_B.tolist()]
 
     def units_of(self, index_B: Integers, width: int) -> Integers:
-        """Return the units of the labels of each window, (B, width)."""
         return self.text.units_at(self._begin[index_B][:, None] + np.arange(width))
 
     def _example(self, index: int) -> Example:

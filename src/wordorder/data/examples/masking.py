@@ -66,7 +66,6 @@ class Masking:
     def examples(
         self, ids_BN: Ids, present_BN: npt.NDArray[np.bool_], *, seed: int, epoch_B: Ids, index_B: Ids
     ) -> list[Example]:
-        """Mask a batch, and return its rows without padding as input_ids and labels."""
         seen_BN, labels_BN = self(ids_BN, present_BN, seed=seed, epoch_B=epoch_B, index_B=index_B)
         rows = zip(torch.as_tensor(seen_BN), torch.as_tensor(labels_BN), present_BN.sum(axis=1).tolist(), strict=True)
         return [{"input_ids": seen[:count], "labels": labels[:count]} for seen, labels, count in rows]

@@ -77,11 +77,9 @@ class EpochOrder(Sampler[tuple[int, int]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, of the next pass."""
         self.epoch = epoch
 
     def indices(self) -> Order:
-        """Return the order of this epoch."""
         return _permutation(self.length, self.seed, _SHUFFLE, self.epoch) if self.shuffle else np.arange(self.length)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:

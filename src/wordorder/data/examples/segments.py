@@ -47,7 +47,6 @@ class Segments:
         return np.add.reduceat(wanted[self.ids], self.starts[:-1]) > 0
 
     def only(self, kept: npt.NDArray[np.bool_]) -> "Segments":
-        """Return the segments that are `kept`, shape (examples,)."""
         return Segments(ids=self.ids[np.repeat(kept, self.lengths)], starts=starts_of(self.lengths[kept]))
 
 
@@ -117,7 +116,6 @@ class AcrossDocuments(Packer):
 
 
 def _spans(borders: list[int], room: int) -> list[tuple[int, int]]:
-    """Return the runs of whole sentences, at most `room` tokens each, from the first border to the last."""
     spans: list[tuple[int, int]] = []
     start = end = borders[0]
     for border in borders[1:]:
@@ -154,8 +152,7 @@ class CausalSegments(Contiguous):
     """Pack `[CLS]` and up to length - 1 tokens of running text, cut anywhere, for causal language models.
 
     As `Contiguous`, but nothing is lost: the last segment may be short. Each token of the text, and the [SEP] after
-    each document, is predicted exactly once, from what stands before it in its segment; so the sum of the losses is
-    that of the whole text, and can be divided by its characters or words.
+    each document, is predicted exactly once, so the sum of the losses is that of the whole text.
     """
 
     keeps_last = True

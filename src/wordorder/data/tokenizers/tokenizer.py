@@ -190,7 +190,6 @@ def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
 
 
 def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-    """Train byte-level byte-pair encoding as in GPT-2 and RoBERTa: lossless, nothing is unknown."""
     trained = Tokenizer(models.BPE())
     trained.normalizer = _normalizer(config)
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

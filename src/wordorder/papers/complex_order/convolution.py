@@ -55,7 +55,6 @@ class ComplexConvolution(ComplexMap):
         self.draw_parameters(0.0, None)
 
     def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
-        """Draw by the number of inputs, whatever ``std``: no norm follows that would mend another scale."""
         del std
         each = self.weight_real[0].numel() ** -0.5
         draw_weights(self, generator_for, partial(nn.init.normal_, std=each))

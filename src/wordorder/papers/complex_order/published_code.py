@@ -39,7 +39,6 @@ class ReferenceWaves(WaveEmbedding):
         super().__init__(vocabulary, width, tables={"amplitude": "full", "frequency": "full"}, frequency_init="normal")
 
     def draw_parameters(self, std: float, generator_for: Generators | None = None) -> None:
-        """Draw the initial values, amplitudes from N(0, 1) whatever ``std``."""
         super().draw_parameters(1.0, generator_for)
 
 
@@ -81,7 +80,6 @@ class ReferenceWords(nn.Module):
         self.dropout = PhaseDropout(dropout)
 
     def forward(self, token_ids: Tensor, positions: PositionsLike) -> Tensor:
-        """Return the vectors of token ids (B, T) at their positions."""
         return self.dropout(self.embedding(token_ids, positions))
 
 
@@ -195,11 +193,8 @@ class ReferenceTextNetwork(nn.Module):
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, whose text classification code pads (with a word like any other)
     and cuts every text to 53 tokens, numbers positions L - 1 .. 0, attends to padding and takes both parts of the last
-    slot's state, normally padding at position 0, as the features (imaginary first). All of that is
-    kept, so that results can be compared; the batch and the side of the padding change nothing, since every text is
-    padded on the right to the same length.
-
-    Two things differ; `ReferenceWords` and `ReferenceOrderEmbedding` say which.
+    slot's state, normally padding at position 0, as the features (imaginary first). Two things differ here;
+    `ReferenceWords` and `ReferenceOrderEmbedding` say which.
 
     Args:
         words: complex embeddings that start as the code's.
@@ -357,7 +352,6 @@ class UnitaryTextRecurrent(TextBody):
         self.cell = UnitaryRecurrent(width, hidden)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """Map vectors (B, T, 2C) to features (B, 2H)."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1], device=x_BTC.device)
         twice = None if key_padding_mask is None else torch.cat((key_padding_mask, key_padding_mask), dim=1)
         states = stack(self.cell(torch.cat(split(x_BTC), dim=1), key_padding_mask=twice))

@@ -89,7 +89,6 @@ class ComplexLSTM(nn.Module):
                 self.bias[1] = 1.0
 
     def forward(self, z_BTD: Tensor) -> Tensor:
-        """Read texts, (B, T, 2D) -> states (B, T, 2n)."""
         start_1BH = z_BTD.new_zeros(1, z_BTD.shape[0], 2 * self.hidden)
         bias = self.bias.flatten()
         parameters = [_block(self.input_weight), _block(self.hidden_weight), bias, torch.zeros_like(bias)]
@@ -157,9 +156,7 @@ class Rows:
             self.valid_BT = valid_BT.gather(1, self.column_BT)
 
     def to_front(self, x_BTC: Tensor) -> Tensor:
-        """Move tokens to the front, padding after them."""
         return x_BTC if self.column_BT is None else gather_tokens(x_BTC, self.column_BT)
 
     def back(self, x_BTC: Tensor) -> Tensor:
-        """Undo `to_front`."""
         return x_BTC if self.column_BT is None else gather_tokens(x_BTC, self.column_BT.argsort(dim=1))

@@ -206,7 +206,6 @@ def _term(query_THD: Tensor, key_SHD: Tensor, scale: float) -> CorrelationTerm:
 
 
 def _term_of(added: ScoreMap) -> CorrelationTerm:
-    """Compute mean and spreads of a map, the reset of [CLS] left out."""
     inner_HNN = added.counted_HNN.double()
     mean_H11 = inner_HNN.mean((-1, -2), keepdim=True)
     std_H, spread_H = (
@@ -243,11 +242,9 @@ class Side(NamedTuple):
     constant_HD: Tensor
 
     def summand(self, name: str) -> Tensor:
-        """Return the summand "word", "position" or "constant", (W, N or 1, H, D)."""
         return {"word": self.word_WHD, "position": self.position_NHD, "constant": self.constant_HD[None]}[name]
 
     def together(self, tokens: int) -> Tensor:
-        """Return the sum of the three for word t at position t, (tokens, H, D)."""
         return self.word_WHD[:tokens] + self.position_NHD[:tokens] + self.constant_HD
 
 
@@ -270,10 +267,9 @@ def _scores(query_THD: Tensor, key_SHD: Tensor, scale: float) -> Tensor:
 def first_layer(encoder: Encoder, ids_W: Tensor, length: int) -> FirstLayer:
     """Take the first layer apart for these words and the positions 0 .. length - 1.
 
-    The input of W_Q and W_K is ``norm(word + position)``, or two norms in a row, or the sum itself. A norm is followed
-    exactly but for one thing: centring and gain are linear and act on each summand, its bias joins the constant; but
-    it divides by the standard deviation (or root mean square) of the sum, which depends on both. So a word gets the
-    mean over all positions of what the norm leaves of it, and a position the mean over the words given.
+    The input of W_Q and W_K is ``norm(word + position)``, or two norms in a row, or the sum itself. Of a norm, centring
+    and gain act on each summand, and its bias joins the constant; it divides by the standard deviation (or root mean
+    square) of the sum, for which a word gets the mean over all positions, and a position that over the words given.
     """
     x_WC = encoder.embedding.weight[ids_W].float()
     # without positions on embeddings a norm does the same at every position

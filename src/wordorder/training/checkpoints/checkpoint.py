@@ -74,7 +74,6 @@ class TrainingState(BaseModel):
 
 
 def is_checkpoint(name: str) -> bool:
-    """Tell whether a folder's name is that of a checkpoint."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -97,7 +96,6 @@ class Found:
 
 
 def find_newest(run_folder: Path) -> Found:
-    """Find the newest whole checkpoint, and collect the faults of the damaged ones after it."""
     passed_over: list[tuple[Path, str]] = []
     for _, path in reversed(checkpoints(run_folder)):
         fault = damage(path) or _state_fault(path)
@@ -108,7 +106,6 @@ def find_newest(run_folder: Path) -> Found:
 
 
 def last_good(run_folder: Path) -> str:
-    """Return a sentence that names the checkpoint from which a failed run can be resumed."""
     kept = find_newest(run_folder).newest
     return f"the last good checkpoint is {kept}" if kept else "there is no earlier checkpoint"
 
@@ -164,10 +161,7 @@ def seal(folder: Path) -> None:
 
 
 def damage(folder: Path) -> str | None:
-    """Return what in a folder is not as its manifest says: the files by name and what is wrong with each, or None.
-
-    Sizes are looked at before contents are read, so that a folder that was cut short is found out without reading it.
-    """
+    """Return what in a folder is not as its manifest says, file by file, or None; sizes are looked at first."""
     if folder.is_symlink():
         return f"{folder.name} is a link, which leads out of the run folder"
     try:
@@ -212,9 +206,8 @@ def rotate(
     Args:
         keep: None keeps all. With 1, the best is kept beside the newest when they differ.
         always: checkpoints that are neither removed nor counted.
-        step: of the checkpoint that was just written; later ones, which a resumed run passed over as damaged, are
-            neither removed nor counted, or they would outlive the one that the run went on from. None: the last. Those
-            between the two belong into `always`.
+        step: of the checkpoint that was just written; None: the last. Later ones, which a resumed run passed over as
+            damaged, are neither removed nor counted; those between the two belong into `always`.
     """
     found = checkpoints(run_folder)
     present = [path for number, path in found if path not in always and (step is None or number <= step)]
@@ -230,7 +223,6 @@ def rotate(
 
 
 def clean(run_folder: Path) -> None:
-    """Remove the half-written and half-removed files and folders of killed runs."""
     restore_replaced(run_folder)
     for path in hidden_leftovers(run_folder):
         if path.is_dir() and not path.is_symlink():

@@ -64,7 +64,6 @@ def pack_state(state: Any) -> bytes:
 
 
 def unpack_state(content: bytes) -> Any:
-    """Return the state that `pack_state` turned into bytes."""
     end = 8 + int.from_bytes(content[:8], "little")
     tensors = load(content[end:]) if len(content) > end else {}
     return _decode(json.loads(content[8:end]), tensors)
@@ -105,7 +104,6 @@ def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def random_state() -> dict[str, Any]:
-    """Return the state of every random generator of training: python, numpy, torch, and each CUDA device."""
     name, keys, position, has_gauss, gauss = cast(tuple[Any, ...], np.random.get_state())
     return {
         "python": random.getstate(),
@@ -116,7 +114,6 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Set every random generator to the state that `random_state` returned."""
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))

@@ -22,7 +22,6 @@ from wordorder.training.recipe.pretrained import naming_the_key
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Tell whether parameters of a model are sharded over processes."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
@@ -67,7 +66,6 @@ def check_finite(weights: Mapping[str, Tensor], run_folder: Path, *, step: int) 
 
 
 def load_weights(model: Any, folder: Path) -> None:
-    """Load all weights of a folder into a model of the same configuration."""
     try:
         places = model.state_dict()
         weights = {name: shared_out(weight, places.get(name, weight)) for name, weight in _read(folder).items()}
@@ -132,5 +130,4 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
 
 def _tied(model: Any) -> set[str]:
-    """Return the names of the weights that are saved under the name of another."""
     return set(getattr(model, "all_tied_weights_keys", None) or {})

@@ -84,7 +84,6 @@ def _without(name: str, value: Any) -> Any:
 
 
 def training_loader(examples: Any, order: Any, args: Any, *, collate: Callable[[Sequence[Any]], Any]) -> Any:
-    """Build accelerate's loader of this process's share of the training examples."""
     from accelerate import data_loader
 
     library: Any = data_loader  # its functions are typed in part
@@ -145,10 +144,8 @@ class FedBatches:
     """A running digest of all training batches, a pure function of what was fed in which order.
 
     Of each optimizer step it takes what each row read in all micro-batches of the step, one after another, and chains
-    the digest of that to those of the steps before (BLAKE2b, 8 bytes). So it does not depend on padding, or on the
-    pieces in which a row of a step is read: a model with a memory that reads a row in two segments has the digest of a
-    model that reads it in one. It depends on everything else: which examples, in what order, with which masks and
-    labels, and where steps end.
+    the digest of that to those of the steps before (BLAKE2b, 8 bytes). So padding does not matter, nor in how many
+    segments a model with a memory reads a row; examples, their order, masks, labels and the ends of steps do.
 
     Besides the last step's, it keeps the digests of the steps 1, 2, 4, 8, ... and of up to 32 multiples of one of them,
     so that a run can be compared with a longer one. Of several processes each digests its own share, see
@@ -167,7 +164,6 @@ class FedBatches:
         self._open: dict[tuple[int, int, str], list[bytes]] = {}
 
     def take(self, step: int, rows: Rows) -> None:
-        """Add a micro-batch to the digest."""
         if step != self._step:
             self._close()
             self._step, self._micro = step, 0
@@ -209,7 +205,6 @@ class FedBatches:
         return {str(step): mark for step, mark in sorted({**self._marks, self._step: self._chain}.items())}
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, between two steps."""
         self._close()
         marks = [[step, mark] for step, mark in self._marks.items()]
         return {"chain": self._chain, "step": self._step, "stride": self._stride, "marks": marks}
@@ -237,10 +232,9 @@ def of_all_processes(found: Sequence[Mapping[str, str] | None]) -> dict[str, str
 
 
 def same_batches(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Tell whether two runs were fed the same batches, as far as both have trained.
+    """Tell whether two runs were fed the same batches up to the last step that both have a digest of.
 
-    Exact for runs of one length. Of runs of two lengths the last step that both have kept a digest of decides: at least
-    half of the shorter run, and most of it where neither is twice as long as the other. What follows is not compared.
+    That is the end for runs of one length, and else at least half of the shorter run.
     """
     common = one.keys() & other.keys()
     if not common:

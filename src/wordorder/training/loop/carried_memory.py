@@ -17,7 +17,6 @@ CARRIED = "carried"
 
 
 def has_memory(config: Any) -> bool:
-    """Tell whether a model of this configuration reads segments with a memory."""
     return getattr(config, "memory", "none") != "none"
 
 
@@ -59,7 +58,6 @@ class CarriedMemory:
         return {**inputs, "memory": self.state}
 
     def take(self, output: Any) -> None:
-        """Keep the memory that the model returned."""
         if self._carries:
             self.state = output.memory
 
@@ -68,7 +66,6 @@ class CarriedMemory:
         return None if self.state is None else self.state.to("cpu").state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor] | None, device: torch.device) -> None:
-        """Restore a memory that `state_dict` returned."""
         self.state = None if tensors is None else MemoryState.from_state_dict(tensors).to(device)
 
 
@@ -93,16 +90,13 @@ class Memories:
         return [CarriedMemory(carries=self.carries) for _ in range(self._groups)]
 
     def begin_epoch(self, *, within: bool) -> None:
-        """Forget everything, or go on with what was restored."""
         self._now = self._restored if within and self._restored is not None else self._fresh()
         self._restored = None
 
     def of(self, micro_batch: int) -> CarriedMemory:
-        """Return the memory of a micro-batch."""
         return self._now[micro_batch % self._groups]
 
     def state_dict(self) -> list[dict[str, Tensor] | None] | None:
-        """Return all memories for a checkpoint; None for a model without a memory."""
         return [memory.state_dict() for memory in self._now] if self.carries else None
 
     def restore(self, checkpoint: Path, *, process: int, processes: int, device: torch.device) -> None:

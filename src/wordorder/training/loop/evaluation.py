@@ -38,7 +38,6 @@ class Evaluation:
         self._collate, self._make_tally, self._headline = collate, make_tally, headline
 
     def scores(self, dataset: Any) -> dict[str, float]:
-        """Return the scores of a data set; called by all processes together."""
         return self.scores_and_units(dataset, units=False)[0]
 
     def scores_and_units(self, dataset: Any, *, units: bool = True) -> tuple[dict[str, float], UnitSums | None]:
@@ -63,7 +62,6 @@ class Evaluation:
         return scores, tally.units
 
     def tally(self, model: Any, dataset: Any, *, units: bool = False) -> Tally:
-        """Count the predictions for this process's share of a data set, and by unit if asked to."""
         tally = self._new_tally(dataset, units=units)
         batches = self.batches(dataset)
         with self._in_step(model, len(batches), dataset):
@@ -85,7 +83,6 @@ class Evaluation:
             yield {**batch, UNITS: torch.as_tensor(dataset.units_of(index_B, width))}
 
     def in_short(self, scores: Mapping[str, float]) -> str:
-        """Return the loss and the headline score as one line."""
         headline = self._headline if self._headline in scores else "accuracy"
         return "  ".join(f"{name} {scores[name]:.4f}" for name in dict.fromkeys(("loss", headline)))
 
@@ -93,8 +90,7 @@ class Evaluation:
     def _in_step(self, model: Any, batches: int, examples: Any) -> Generator[None]:
         """Run a sharded model as often as the process that has most batches; do nothing for other models.
 
-        Its forward pass gathers the parameters from all processes, so that one with a batch less than another would
-        leave that one waiting for ever.
+        Its forward pass gathers parameters from all processes: one with a batch less would leave the others waiting.
         """
         if not is_sharded(self._parts.model):
             yield
@@ -119,7 +115,6 @@ class Evaluation:
     def batches(
         self, dataset: Any, *, share: range | None = None, batch_size: int | None = None
     ) -> "DataLoader[dict[str, Tensor]]":
-        """Return the batches of this process."""
         args = self._parts.args
         return DataLoader(
             dataset,

@@ -29,8 +29,6 @@ from wordorder.training.runs.folder import append_curve, curve_row, rewrite_curv
 
 
 class Log:
-    """Writes what a training measures."""
-
     def __init__(self, training: Training, *, trackers: Sequence[Any]) -> None:
         self._training, self._trackers = training, trackers
         self._row_step = -1
@@ -59,7 +57,6 @@ class Log:
         self.add({**values, "learning_rate": learning_rate})
 
     def write_curve(self, *, since: int) -> None:
-        """Write the row of this step to the learning curve of the run folder."""
         training, state = self._training, self._training.state
         found: dict[str, Any] = {}
         for entry in state.log_history[since:]:
@@ -84,8 +81,6 @@ _FLOW: Any = DefaultFlowCallback()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """The length of a training."""
-
     batches: int
     """Micro-batches of an epoch."""
     steps_per_epoch: int
@@ -112,8 +107,8 @@ def length_of(args: TrainingArguments, batches: int) -> Length:
 class StepLoss:
     """Losses that add up to the mean over an optimizer step, whatever its micro-batches and processes.
 
-    A model that takes `num_items_in_batch` divides its sum by the predicted tokens of the whole step. Another one
-    returns the mean of a micro-batch, which is divided by the number of micro-batches.
+    A model that takes `num_items_in_batch` divides its sum by the predicted tokens of the whole step. The mean that
+    another one returns is divided by the number of micro-batches.
     """
 
     def __init__(self, training: Training, before_smoothing: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -271,7 +266,6 @@ class Loop:
         self._after_step(may_stop=True)
 
     def step(self, micro_batches: list[dict[str, Any]], items: Tensor | None) -> None:
-        """Make one optimizer step."""
         parts, args = self.training.parts, self.training.parts.args
         for number, batch in enumerate(micro_batches):
             last = number == len(micro_batches) - 1
@@ -287,13 +281,11 @@ class Loop:
         parts.wrapped.zero_grad()
 
     def clip(self) -> Tensor | None:
-        """Scale the gradients down to `max_grad_norm`, and return their norm before."""
         parts = self.training.parts
         most = parts.args.max_grad_norm if parts.args.max_grad_norm > 0 else math.inf
         return parts.accelerator.clip_grad_norm_(parts.wrapped.parameters(), most)
 
     def micro_step(self, batch: dict[str, Any], items: Tensor | None, *, number: int, micro_batches: int) -> Tensor:
-        """Run one forward and backward pass, and return the loss."""
         training, parts, args = self.training, self.training.parts, self.training.parts.args
         step = training.state.global_step + 1
         rows = batch.pop(FED)

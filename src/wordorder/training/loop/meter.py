@@ -20,9 +20,8 @@ class Meter:
 
     Peak memory means: on CUDA the most that tensors took at once during training (max_memory_allocated); elsewhere the
     largest resident set of the whole process seen while training, sampled every 50 ms. The latter includes the
-    interpreter and its libraries (some 400 MB), the data, and what the allocator keeps from earlier work in the same
-    process: compare it only between runs that each had a process of their own. The runs of a comparison have not: they
-    share processes, because each new one imports its libraries for seconds, so its table says so.
+    interpreter and its libraries (some 400 MB), the data, and what the allocator keeps from earlier work: compare it
+    only between runs that each had a process of their own, which those of a comparison have not.
 
     With `targets`, labels are tokens beside the inputs, as translations are; they are counted too.
     """
@@ -41,7 +40,6 @@ class Meter:
         self._sampler: threading.Thread | None = None
 
     def resume(self) -> None:
-        """Start or continue counting."""
         if self._since is not None:
             return
         if self._device.type == "cuda":
@@ -53,7 +51,6 @@ class Meter:
         self._since = time.perf_counter()
 
     def pause(self) -> None:
-        """Stop counting until `resume`."""
         if self._since is None:
             return
         if self._device.type == "cuda":
@@ -65,7 +62,6 @@ class Meter:
         self._since = None
 
     def close(self) -> None:
-        """Stop counting for good, and end the thread that watches memory."""
         self.pause()
         self._stop.set()
         if self._sampler is not None:
@@ -85,7 +81,6 @@ class Meter:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens counted so far."""
         return self._tokens + (0 if self._padded is None else int(self._padded))
 
     def tokens_for_display(self) -> int:
@@ -95,11 +90,9 @@ class Meter:
         return self.tokens
 
     def state(self) -> dict[str, float]:
-        """Return the counts that a checkpoint saves."""
         return {"seconds": self.seconds, "tokens": self.tokens, "peak_bytes": self.peak_bytes}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore the counts of the same run before it was resumed."""
         self.seconds, self._tokens, self.peak_bytes = state["seconds"], state["tokens"], state["peak_bytes"]
 
     def _sample(self) -> None:

@@ -33,11 +33,9 @@ class Processes:
         return self.index == 0
 
     def greatest(self, *values: int) -> list[int]:
-        """Return the maximum of each number over all processes."""
         return self._reduced(values, "max")
 
     def total(self, *values: int) -> list[int]:
-        """Return the sum of each number over all processes."""
         return self._reduced(values, "sum")
 
     def _reduced(self, values: tuple[int, ...], how: str) -> list[int]:

@@ -98,8 +98,6 @@ class _NowAndThen(Progress):
 
 
 class Lines(_NowAndThen):
-    """Progress as a line every ten seconds, for logs and pipes."""
-
     EVERY = 10.0
 
     def start(self, step: int, total: int) -> None:
@@ -118,8 +116,6 @@ class Lines(_NowAndThen):
 
 
 class Bar(_NowAndThen):
-    """Progress as a bar with step, loss, rate and time left."""
-
     EVERY = 0.25
 
     def __init__(self, name: str) -> None:
@@ -160,7 +156,6 @@ class Bar(_NowAndThen):
 
 
 def choose_progress(name: str, *, shown: bool) -> Progress:
-    """Return a bar for a terminal, lines for other outputs, or silence."""
     if not shown:
         return Progress()
     stream: Any = sys.stderr

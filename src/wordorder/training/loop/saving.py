@@ -56,7 +56,6 @@ class Saving:
         """Damaged checkpoints after the one that the run was resumed from; they are not counted in its place."""
 
     def save(self) -> None:
-        """Write the checkpoint of the step that is done, and remove those that are no longer kept."""
         training, parts = self._training, self._training.parts
         training.meter.pause()
         training.watch.settle()
@@ -132,7 +131,6 @@ class Saving:
             ) from error
 
     def gathered_weights(self) -> dict[str, Tensor] | None:
-        """Return the whole weights in process 0 if the model is sharded, else None."""
         parts = self._training.parts
         return whole_weights(parts.model, keep=parts.processes.is_main) if is_sharded(parts.model) else None
 
@@ -206,7 +204,6 @@ class Saving:
         }
 
     def restore_optimizer(self, start: Path) -> None:
-        """Restore optimizer, learning rates and the scale of fp16, and the weights of a sharded model."""
         parts = self._training.parts
         if is_sharded(parts.model):
             load_weights(parts.model, start)
@@ -231,7 +228,6 @@ class Saving:
                 set_seed(training.parts.args.seed + training.state.global_step, device_specific=True)
 
     def load_best(self) -> None:
-        """Load the weights of the best checkpoint, if the recipe wants them and there is one."""
         training = self._training
         best = training.state.best_model_checkpoint
         if training.parts.args.load_best_model_at_end and best is not None:

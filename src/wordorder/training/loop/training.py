@@ -68,7 +68,6 @@ class Parts:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the next step."""
         found = self.optimizer.param_groups[0]["lr"] if follows_a_metric(self.args) else self.schedule.get_last_lr()[0]
         return float(found)
 
@@ -96,7 +95,6 @@ class LossWatch:
         return self._step_loss
 
     def see(self, loss: Tensor, step: int) -> None:
-        """Look at the loss of a micro-batch, now or soon."""
         if loss.device.type == "cpu":
             self._look_at(float(loss), step)
             return
@@ -169,7 +167,6 @@ class Training:
 
 
 def prepare(model: Any, args: TrainingArguments, *, tokenizer: Any = None) -> Parts:
-    """Seed the generators, and place a model on its device."""
     enable_full_determinism(args.seed) if args.full_determinism else set_seed(args.seed)
     logging.set_verbosity(args.get_process_log_level())
     accelerator = _accelerator(args)

@@ -51,7 +51,6 @@ def tracker_names(report_to: Any) -> list[str]:
 
 
 def tracker_faults(report_to: Any) -> list[str]:
-    """Return one line for each tracker that accelerate does not have or that is not installed."""
     named = tracker_names(report_to)
     if not set(named) - {TENSORBOARD}:  # it comes with the extra train
         return []
@@ -124,7 +123,6 @@ def argument_names() -> list[str]:
 
 
 def argument_faults(table: Mapping[str, Any]) -> list[str]:
-    """Return every fault of the section [training]: of each value, or else of those that do not go together here."""
     try:
         TrainingSettings(**table)
     except BadInput as error:
@@ -196,7 +194,6 @@ def _schedule_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
 
 
 def _is_multiple(save: float, score: float) -> bool:
-    """Tell whether every save falls on an evaluation: both in steps, or both in shares of the run."""
     if (save < 1) != (score < 1):
         return False
     unit = 1 if save >= 1 else 1_000_000

@@ -52,10 +52,8 @@ def _meant(name: str) -> str:
 def read_tables(path: Path) -> dict[str, Any]:
     """Read a recipe's sections, and lay them over those of its base if it has one.
 
-    Each value that the recipe gives takes the place of the base's value of that name; a table within a section
-    (encoding_options) and the list of arms are such values, taken whole. What the recipe leaves out stays as in the
-    base, so that several data sets share arms which are written once. A base has no base of its own: two files say
-    everything. The run folder's recipe.toml holds the result, without `base`.
+    A value of the recipe takes the place of the base's, a table within a section (encoding_options) and the list of
+    arms as a whole. A base has no base of its own. The run folder's recipe.toml holds the result, without `base`.
 
     Raises:
         BadInput: one of the files cannot be read or is no TOML, or `base` names no recipe that may be one.

@@ -63,7 +63,6 @@ def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], s
 
 
 def is_host(network: str) -> bool:
-    """Tell whether a recipe's network is a model of transformers."""
     from wordorder.models.swap.families import FAMILIES
 
     return network in FAMILIES
@@ -212,7 +211,6 @@ def find_word_vectors(named: str) -> tuple[Path | None, list[Path]]:
 
 
 def file_content(file: Path) -> str:
-    """Return the digest of a file."""
     return _digest(file, file.stat().st_mtime_ns)
 
 

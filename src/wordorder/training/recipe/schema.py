@@ -127,6 +127,5 @@ def _described(kind: type) -> Mapping[str, str]:
 
 
 def meanings_of_arguments(kind: type) -> dict[str, str]:
-    """Return what the docstring of a class says of its arguments."""
     arguments = (inspect.getdoc(kind) or "").partition("\nArgs:\n")[2]
     return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(arguments)}

@@ -183,7 +183,6 @@ def _made(kind: type[_Section], table: Mapping[str, Any]) -> tuple[_Section | No
 
 
 def _in_model(fault: str) -> str:
-    """Return a fault with its section in front: the configs name theirs, other errors do not."""
     fault = " ".join(fault.split())
     return fault if fault.startswith(("model.", "[model]")) else f"[model]: {fault}"
 

@@ -145,7 +145,6 @@ def _option(key: str) -> str:
 
 
 def _with_options(fault: str) -> str:
-    """Name the options of `wordorder init` in place of the keys that are for a recipe."""
     for key in COLUMNS:
         fault = fault.replace(f"data.{key}", _option(key))
     return fault
@@ -287,7 +286,6 @@ workers = 2  # runs at the same time, each on one core
 
 
 def _steps(steps_per_pass: float) -> tuple[str, float]:
-    """Return the line of max_steps, `_PASSES` passes over the text or what they would cost, and the passes it makes."""
     needed = max(500, 100 * math.ceil(_PASSES * steps_per_pass / 100))
     steps = min(needed, _MOST_STEPS)
     passes = steps / steps_per_pass

@@ -73,7 +73,6 @@ def train_and_test(
 
 
 def _take_back(folder: Path, there: Collection[str], missing: Sequence[Path]) -> None:
-    """Remove the files that a run wrote before its first step, and the folders made for them, innermost first."""
     for name in {files.CURVE, files.DATA, files.RECIPE, files.ENVIRONMENT, files.PRETRAINED} - set(there):
         (folder / name).unlink(missing_ok=True)
     if files.LOGS not in there:
@@ -269,11 +268,7 @@ def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> E
 
 
 def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -> tuple[Any, EpochOrder]:
-    """Return the training examples by (epoch, index), and their order.
-
-    Lanes come as they are; examples of unequal length are grouped, so that little is padded; all others come in a plain
-    random order.
-    """
+    """Return the training examples by (epoch, index), and their order: lanes come as they are."""
     train, task = prepared.train, TASKS[recipe.data.task]
     seed, segments = recipe.training["seed"], recipe.segments_per_step
     if isinstance(train, RunningText):
@@ -344,7 +339,6 @@ def _finish(
 
 
 def _logged(log: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:
-    """Return the scores of the validation data after a step; empty if they were not computed then."""
     rows = [row for row in log if row["step"] == step and "eval_loss" in row] or [{}]
     return {name.removeprefix("eval_"): value for name, value in rows[-1].items() if name.startswith("eval_")}
 

@@ -101,7 +101,6 @@ def read_result(folder: Path) -> RunResult:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read metrics.json of a finished run; RunFailed where it cannot be read."""
     return read_checked(folder / METRICS, Metrics)
 
 
@@ -116,7 +115,6 @@ def read_checked(path: Path, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def curve_rows(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the learning curve of a training's log: one row a step, training and validation together."""
     by_step: dict[int, dict[str, Any]] = {}
     for entry in log_history:
         found = curve_row(entry)
@@ -136,12 +134,10 @@ def curve_row(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rewrite_curve(run_folder: Path, log_history: Iterable[Mapping[str, Any]]) -> None:
-    """Write the curve up to a checkpoint, without the steps after it."""
     write_text(run_folder / CURVE, "".join(json.dumps(line) + "\n" for line in curve_rows(log_history)))
 
 
 def append_curve(run_folder: Path, line: Mapping[str, Any]) -> None:
-    """Append a row to the curve, without waiting for the disk."""
     with (run_folder / CURVE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 

@@ -56,7 +56,6 @@ def write_run_card(
 
 
 def _of_interest(scores: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scores of a split that a reader can judge: a model of letters has no perplexity of words."""
     letters = recipe.get("tokenizer", {}).get("kind") == "character"
     return {name: value for name, value in scores.items() if not (letters and name == "word_perplexity")}
 

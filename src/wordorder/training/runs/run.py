@@ -179,7 +179,6 @@ def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Tell whether a run can have left a folder: empty, killed early, or with a run's files or checkpoints."""
     if not folder.exists():
         return True
     # half-written files of a killed run have hidden names; a shell or a scheduler puts its log there beforehand
@@ -219,8 +218,8 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the old recipe with the new batch size, if another number of processes reads as many rows a step.
 
-    Then the run reads the same examples in the same steps: two processes with batches of 8 go on as one with 16, or as
-    one with 8 that accumulates twice as often; where batches hold examples of about one length, as one with 16 only.
+    Two processes with batches of 8 go on as one with 16, or as one with 8 that accumulates twice as often; where
+    batches hold examples of about one length, as one with 16 only.
     """
     size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
     try:
@@ -272,7 +271,6 @@ def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two resolved recipes that change results."""
     found: list[str] = []
     for section in ("data", "tokenizer", "model", "training"):
         old, new = before.get(section, {}), now.get(section, {})
@@ -298,6 +296,5 @@ def few_examples(counts: Mapping[str, int]) -> str | None:
 
 
 def examples_in(statistics: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of examples of validation and test in the statistics of prepared data."""
     held_out = {name: statistics.get(name, {}).get("segments") for name in ("validation", "test")}
     return {name: count for name, count in held_out.items() if count is not None}

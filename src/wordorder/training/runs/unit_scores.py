@@ -47,7 +47,6 @@ class UnitScores:
     """Fingerprint of the data; units of other data are other texts."""
 
     def by_document(self) -> UnitScores:
-        """Return the scores of whole documents, in their order."""
         _, place = np.unique(self.documents, return_inverse=True)
 
         def total(values: Any) -> Any:
