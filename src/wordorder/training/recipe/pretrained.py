@@ -45,12 +45,12 @@ def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], s
     named = model.pop("pretrained", None)
     if named is None:
         return dict(tables), None, []
-    if not isinstance(named, str) or not named.strip():
-        return dict(tables), None, [f"model.pretrained: must be the folder of a saved model, got {named!r}"]
-    folder = place(named, seed=seed)
-    if ARM in folder:
-        return dict(tables), None, [f"model.pretrained: {folder}: {ARM} is an arm's name, but there is no [compare]"]
     try:
+        if not isinstance(named, str) or not named.strip():
+            raise BadInput(f"model.pretrained: must be the folder of a saved model, got {named!r}")
+        folder = place(named, seed=seed)
+        if ARM in folder:
+            raise BadInput(f"model.pretrained: {folder}: {ARM} is an arm's name, but there is no [compare]")
         saved = read_pretrained(Path(folder))
     except BadInput as error:
         return dict(tables), None, list(error.faults)
@@ -128,7 +128,7 @@ def naming_the_key() -> Generator[None]:
 def _conflicts(saved: Mapping[str, Any], model: Mapping[str, Any], folder: str) -> list[str]:
     from wordorder.models import HOST_FIELDS, config_fields
 
-    network, faults = saved["network"], list[str]()
+    network = saved["network"]
     if is_host(network):
         return [
             f"model.{name}: {folder} holds a model of transformers ({network}), which says this itself; leave it out; "
@@ -136,16 +136,15 @@ def _conflicts(saved: Mapping[str, Any], model: Mapping[str, Any], folder: str) 
             for name in model
             if name not in HOST_FIELDS
         ]
-    defaults = config_fields(network)
+    faults: list[str] = []
     if model.get("network", network) != network:
         faults.append(f"model.network: {folder} holds a {network}, got {model['network']!r}; leave it out")
-    for name, value in model.items():
-        if name in FREE or name not in defaults:
-            continue
-        there = saved.get(name, defaults[name])
-        if value != there:
-            faults.append(f"model.{name}: is {there!r} in {folder}, got {value!r}; leave it out")
-    return faults
+    fields = {name: value for name, value in {**config_fields(network), **saved}.items() if name not in FREE}
+    return faults + [
+        f"model.{name}: is {fields[name]!r} in {folder}, got {value!r}; leave it out"
+        for name, value in model.items()
+        if name in fields and name != "network" and value != fields[name]
+    ]
 
 
 def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any], list[str]]:

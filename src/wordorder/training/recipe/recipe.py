@@ -96,13 +96,13 @@ class Recipe:
             },
             "training": {**self.training, "output_dir": str(self.output_dir)},
         }
-        if self.compare is not None and any("model.network" in arm.overrides for arm in self.compare.arms):
-            sections["model"] = dict(self.raw["model"])  # another network need not know the first one's fields
-        pattern = str(self.raw["model"].get("pretrained"))
-        if self.compare is not None and (ARM in pattern or SEED in pattern):
-            # Each arm and seed has a folder of its own, and it gives sizes and tokeniser.
-            sections["model"], sections["tokenizer"] = dict(self.raw["model"]), dict(self.raw.get("tokenizer", {}))
         if self.compare is not None:
+            pattern = str(self.raw["model"].get("pretrained"))
+            if ARM in pattern or SEED in pattern:
+                # Each arm and seed has a folder of its own, and it gives sizes and tokeniser.
+                sections["model"], sections["tokenizer"] = dict(self.raw["model"]), dict(self.raw.get("tokenizer", {}))
+            elif any("model.network" in arm.overrides for arm in self.compare.arms):
+                sections["model"] = dict(self.raw["model"])  # another network need not know the first one's fields
             arms = [{"name": arm.name, **arm.overrides} for arm in self.compare.arms]
             sections["compare"] = _plain(self.compare) | {"arms": arms}
         return {
