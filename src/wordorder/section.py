@@ -90,7 +90,6 @@ def section_faults(kind: type[Section], error: ValidationError) -> list[str]:
 
 
 def _inner(where: str, hint: Any, keys: list[str]) -> tuple[str, Any]:
-    """Return the name and the type of what stands at these keys of a list or a table."""
     if not keys:
         return where, hint
     if get_origin(hint) is Annotated:

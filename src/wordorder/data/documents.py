@@ -76,7 +76,7 @@ def read_documents(data: DataConfig) -> list[Document]:
 def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[list[Document], int]:
     """Read all documents of the source, in the order of their file names, and count the rows without text.
 
-    Rows without text are left out: sets such as CR and MPQA have a few, and there is nothing to learn from them.
+    Rows without text are left out: sets such as CR and MPQA have a few.
 
     Splits are official when files or folders below the source are named train, validation (valid, val, dev) and test,
     alone or as a word of the name (`train.jsonl`, `test-00000-of-00002.parquet`, `train/pos/3.txt`), and at least

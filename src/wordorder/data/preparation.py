@@ -164,8 +164,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
     machine that is small and not packed. A source that cannot be read gives None: `prepare` says what is wrong with it.
 
     Raises:
-        BadInput: as in `fixed_vocab_size`.
-        MissingExtra: as in `fixed_vocab_size`.
+        BadInput, MissingExtra: as in `fixed_vocab_size`.
     """
     fixed = fixed_vocab_size(tokenizer)
     if fixed is None and data.generated is not None:

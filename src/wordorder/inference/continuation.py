@@ -48,10 +48,7 @@ class Continuation:
         """Tokens that end a text."""
 
     def prompt_ids(self, prompt: str) -> Any:
-        """Encode the prompt as in training, long (1, T): the start token, then its own tokens, without an end.
-
-        A special token's name inside it is encoded as the characters that it is.
-        """
+        """Encode the prompt as in training, long (1, T): the start token, then its own tokens, without an end."""
         import torch
 
         start: int | None = self.model.config.bos_token_id

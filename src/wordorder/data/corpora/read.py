@@ -49,10 +49,7 @@ _SPLIT_WORDS = {
 
 
 def kind_of(path: Path) -> str:
-    """Return the ending of a file's name that says which reader it has: of a packed file that of its content too.
-
-    In small letters: some systems and people write .CSV.
-    """
+    """Return the ending of a file's name that says which reader it has, in small letters: .jsonl.gz of a packed one."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     return "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 

@@ -67,9 +67,7 @@ class _Texts:
 def read_table(path: Path, columns: Sequence[str] | None = None, *, whole: bool = False) -> Iterator[Found]:
     """Yield one row per record of .csv or .tsv; every value is text. See `RowReader`.
 
-    Args:
-        columns: names of the columns where the first line does not name them (CoLA's train.tsv); None: it does.
-        whole: the whole file is wanted. An end of a line within quotes is then "\\n" however the file has it.
+    With `whole` an end of a line within quotes is "\\n" however the file has it.
     """
     names, records = columns, _Texts(path, whole=whole).records()
     if names is None:

@@ -224,8 +224,7 @@ def cut_in_pieces(
 
     A document of more than length - 2 tokens (length, without special tokens) is cut into pieces of that size. A last
     piece of less than a quarter of it is left out, because it rarely tells the class. A pair is one example; the longer
-    text loses what does not fit. No token says which text is which: TUPE's encoder has no segment embeddings,
-    [SEP] does it.
+    text loses what does not fit.
 
     Args:
         max_pieces: most pieces of one document, evenly spaced; None: all.

@@ -128,11 +128,7 @@ def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) 
 
 
 def write_model(final: Path, fill: Callable[[Path], None]) -> None:
-    """Make a folder that is whole or absent: fill it beside its place, flush it to the disk, rename it.
-
-    What was there is untouched where that fails. Libraries raise errors of their own for a full disk, see
-    `durable.of_the_system`.
-    """
+    """Make a folder that is whole or absent: fill it beside its place, flush it to the disk, rename it."""
     _write_folder(final, fill, sync_files, staging=f"{_SAVING}{final.name}")
 
 

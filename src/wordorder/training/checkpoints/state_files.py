@@ -57,7 +57,6 @@ def taken_up(folder: Path, name: str) -> Generator[None]:
 
 
 def pack_state(state: Any) -> bytes:
-    """Return a state as bytes, for another process; see `save_state`."""
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_encode(state, "", tensors)).encode()
     return len(skeleton).to_bytes(8, "little") + skeleton + (save(tensors) if tensors else b"")

@@ -32,8 +32,8 @@ class ShareOfBatches(Sampler[list[Any]]):
 
     Batch k of all P processes together holds the examples k P B .. (k + 1) P B - 1 of the order, process p the p-th
     part of them. So P processes with batches of B read, step for step, what one process with batches of P B reads. The
-    last batch of an epoch may be smaller; it is divided as evenly as can be, and nothing is repeated to make it whole
-    (accelerate and torch's DistributedSampler would). A process that is left without an example gets a `Spare`.
+    last batch of an epoch may be smaller; it is divided as evenly as can be, and nothing is repeated to make it whole.
+    A process that is left without an example gets a `Spare`.
     """
 
     def __init__(self, order: Any, *, batch_size: int, drop_last: bool, process: int, processes: int) -> None:

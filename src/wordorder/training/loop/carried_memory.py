@@ -62,7 +62,6 @@ class CarriedMemory:
             self.state = output.memory
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        """Return the memory as tensors on the CPU; None where it is empty."""
         return None if self.state is None else self.state.to("cpu").state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor] | None, device: torch.device) -> None:

@@ -26,12 +26,10 @@ class Signalled(KeyboardInterrupt):
 class Interruption:
     """Within its `with`, the first of `SIGNALS` only sets `requested`; the same one again has its default effect.
 
-    So a second Ctrl-C raises KeyboardInterrupt and a second SIGTERM ends the process, but the SIGTERM that a cluster
-    sends some time after its SIGUSR1 does not break off the save that SIGUSR1 asked for. Under a launcher, and in a
-    comparison's workers, a second signal changes nothing: it is the first one, passed on. Nor does a second SIGXCPU,
-    which the system sends every second, or SIGHUP, which comes twice when a terminal closes. A signal that is ignored
-    stays ignored, as SIGINT is in a shell's background jobs and SIGHUP under nohup. Outside the main thread, where
-    Python lets no handler be set, signals keep their meaning.
+    So a second Ctrl-C raises KeyboardInterrupt, but the SIGTERM that a cluster sends some time after its SIGUSR1 does
+    not break off the save that SIGUSR1 asked for. Under a launcher, and in a comparison's workers, a second signal
+    changes nothing: it is the first one, passed on. Nor does a second SIGXCPU, which the system sends every second, or
+    SIGHUP, which comes twice when a terminal closes. Ignored signals stay ignored, as SIGHUP is under nohup.
     """
 
     def __init__(self) -> None:

@@ -252,10 +252,7 @@ class Saving:
 
 
 def load_optimizer_state(optimizer: Any, saved: Any) -> None:
-    """Load a whole state into an optimizer, also of sharded parameters: its averages are sharded alike.
-
-    The state of another optimizer is refused: `load_state_dict` would accept it and the first step would fail.
-    """
+    """Load a whole state into an optimizer, also of sharded parameters; refuse that of another optimizer."""
     for group, own in zip(saved["param_groups"], optimizer.state_dict()["param_groups"], strict=True):
         _check_alike(group, own)
         lost = [name for name, value in own.items() if name not in group and not isinstance(value, bool | None)]

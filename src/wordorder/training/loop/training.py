@@ -107,7 +107,6 @@ class LossWatch:
         self._on_its_way = (copy, step, arrived)
 
     def settle(self) -> None:
-        """Look at the loss that is still on its way from the device, before anything relies on it."""
         if self._on_its_way is not None:
             copy, step, arrived = self._on_its_way
             self._on_its_way = None

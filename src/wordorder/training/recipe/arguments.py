@@ -156,7 +156,6 @@ def argument_faults(table: Mapping[str, Any]) -> list[str]:
 
 
 def _backend_faults(backend: str) -> list[str]:
-    """Return the faults of a compiler: accelerate names some that torch no longer has, or that are not installed."""
     import torch
     from accelerate.utils import DynamoBackend
 

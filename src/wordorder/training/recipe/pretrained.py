@@ -177,10 +177,7 @@ def _vocabulary_faults(folder: Path) -> list[str]:
 
 @cache
 def _vocabulary(folder: Path, content: str) -> int:
-    """Return the number of ids of a tokeniser; `content`, its digest, makes the cache notice that it was changed.
-
-    A large one takes half a second to read, and a comparison checks its recipe for each run.
-    """
+    """Return the number of ids of a tokeniser; `content`, its digest, makes the cache notice that it was changed."""
     from wordorder.data import TokenizerConfig, fixed_vocab_size
 
     size = fixed_vocab_size(TokenizerConfig(kind="existing", path=str(folder)))

@@ -216,10 +216,7 @@ def _fold_faults(data: Mapping[str, Any], compare: CompareConfig | None) -> list
 
 
 def _placed(tables: dict[str, Any], compare: CompareConfig | None, arm: ArmConfig | None) -> dict[str, Any]:
-    """Return the sections with the arm's name and the first seed, if none is set, put into `model.pretrained`.
-
-    The recipe of a whole comparison stands for its first arm there.
-    """
+    """Return the sections with the arm's name and the first seed, if none is set, put into `model.pretrained`."""
     model = tables.get("model", {})
     pattern = model.get("pretrained")
     if compare is None or not isinstance(pattern, str):

@@ -78,8 +78,7 @@ def write_starter(
 ) -> Path:
     """Write a recipe that compares encodings on a source, and check it.
 
-    The size of the files decides the tokenizer, the network and the steps: up to 1 MB, up to 20 MB, or more. A small
-    source is read, so that too few documents and missing columns are said here.
+    The size of the files decides the tokenizer, the network and the steps: up to 1 MB, up to 20 MB, or more.
 
     Args:
         data: as `data.source`.
@@ -177,7 +176,6 @@ def _measured(source: str, section: DataConfig) -> tuple[int, list[Document] | N
 
 
 def _division(documents: Sequence[Document]) -> str:
-    """Return a command that makes three files or more of one: of whole lines, or else of letters."""
     lines = sum(document.text.rstrip("\n").count("\n") + 1 for document in documents)
     if lines >= 3:
         return f"split -l {min(100, lines // 3)} --additional-suffix=.txt FILE part-"

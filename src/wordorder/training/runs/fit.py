@@ -382,7 +382,6 @@ def _version(package: str) -> str | None:
 
 
 def _package_commit() -> str | None:
-    """Return the git commit of the package's own checkout, with `-modified` if files changed; None when installed."""
     root = Path(__file__).resolve().parents[4]
     if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
         return None

@@ -156,7 +156,6 @@ def _prepare(recipe: Recipe) -> "PreparedData":
 
 
 def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
-    """Refuse a folder with files that are not a run's: a run would overwrite or remove them."""
     if resume and (folder / files.METRICS).is_file():
         return  # nothing is written
     if not _is_ours(folder):

@@ -1,8 +1,7 @@
 """The scores of each unit of the texts that a run was scored on, a file of the run folder.
 
-A unit is an example (a text to classify, a sentence to translate, a segment of masked language modelling) or, of
-running text, up to 128 tokens of one document, however the text was read. Units come in the order of the texts,
-whatever the batches, so that those of two runs on the same data can be compared one by one.
+`KeyedExamples.unit_documents` says what a unit is. Units come in the order of the texts, so that those of two runs on
+the same data can be compared one by one.
 """
 
 from __future__ import annotations
