@@ -128,8 +128,8 @@ def is_missing_package(error: Exception) -> bool:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Tell whether memory could not be had, which Python, torch and the system say differently."""
-    said = r"not enough memory|Cannot allocate memory|failed to map segment from shared object|start new thread"
-    return isinstance(error, MemoryError) or bool(re.search(said, str(error)))
+    wordings = r"not enough memory|Cannot allocate memory|failed to map segment from shared object|start new thread"
+    return isinstance(error, MemoryError) or bool(re.search(wordings, str(error)))
 
 
 def is_usage_error(error: Exception) -> bool:

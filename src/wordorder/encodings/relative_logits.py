@@ -111,7 +111,7 @@ class RelativeLogitsTerm(ContentTerm):
     """Number of distances, the first ones, that are not to the right; None = rows are those of pairs."""
     index: int = 0
     mix_BHTR: Tensor | None = None
-    """What the queries mix: r of the equation."""
+    """The mix of each query: r of the equation."""
 
     def layer(self, index: int) -> "RelativeLogitsTerm":
         return replace(self, index=index)

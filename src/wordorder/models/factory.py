@@ -154,9 +154,9 @@ def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, 
         BadInput: the configuration's network does not do the task.
     """
     kind = model_class(config.model_type.removeprefix("wordorder-"), task) if isinstance(task, str) else task
-    own = getattr(config, "own_encodings", None)  # their constructors may draw from torch's global generator
-    with cast("Any", torch.random).fork_rng(devices=[], enabled=bool(own)):
-        if own:
+    registered = getattr(config, "own_encodings", None)  # their constructors may draw from torch's global generator
+    with cast("Any", torch.random).fork_rng(devices=[], enabled=bool(registered)):
+        if registered:
             torch.default_generator.manual_seed(seed)
         model = kind(config)
     initialise(model, seed=seed, std=config.initializer_range)

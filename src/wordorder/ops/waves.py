@@ -172,12 +172,12 @@ class _Waves(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         ids, position, real, imag, *all_four = ctx.saved_tensors
         tables = WaveTables(*all_four, width=ctx.width, padding_idx=ctx.padding_idx)
-        wanted, others = ctx.needs_input_grad[5:], (None,) * 5
+        learns, others = ctx.needs_input_grad[5:], (None,) * 5
         if torch.is_grad_enabled():
             if ctx.sparse:
                 raise RuntimeError("a second derivative needs dense gradients: build the embedding with sparse=False")
-            return *others, *_differentiable(ids, position, tables, wanted, upstream)
-        gradient = WaveGradient(ids, position, tables, ctx.sparse, wanted)
+            return *others, *_differentiable(ids, position, tables, learns, upstream)
+        gradient = WaveGradient(ids, position, tables, ctx.sparse, learns)
         with no_autocast(ids.device):
             return *others, *gradient.by_tiles(upstream, None if real is None else (real, imag))
 
@@ -199,13 +199,13 @@ def _differentiable(
     ids: Tensor,
     position: Tensor,
     tables: WaveTables,
-    wanted: tuple[bool, ...],
+    learns: tuple[bool, ...],
     upstream: tuple[Tensor, ...],
 ) -> tuple[Tensor | None, ...]:
-    inputs = [table for table, want in zip(tables.all_four(), wanted, strict=True) if want and table is not None]
+    inputs = [table for table, want in zip(tables.all_four(), learns, strict=True) if want and table is not None]
     outputs = plain_waves(ids, position, tables)
     gradients = iter(torch.autograd.grad(outputs, inputs, upstream, create_graph=True, allow_unused=True))
-    return tuple(next(gradients) if want else None for want in wanted)
+    return tuple(next(gradients) if want else None for want in learns)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class WaveGradient:
     position: Tensor
     tables: WaveTables
     sparse: bool
-    wanted: tuple[bool, ...]
+    learns: tuple[bool, ...]
     """Whether amplitude, frequency, phase and decay need a gradient."""
 
     def by_tiles(
@@ -242,7 +242,7 @@ class WaveGradient:
     def _totals(self) -> "list[_TableGradient | None]":
         return [
             _TableGradient(self, table) if want and table is not None else None
-            for table, want in zip(self.tables.all_four(), self.wanted, strict=True)
+            for table, want in zip(self.tables.all_four(), self.learns, strict=True)
         ]
 
     def _from_outputs(

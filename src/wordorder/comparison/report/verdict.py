@@ -355,8 +355,8 @@ def _description(judged: _Judged) -> str:
     near = [entry for entry in untested if low <= ends[entry.arm][1] and ends[entry.arm][0] <= high]
     apart = [entry for entry in untested if entry not in near]
     ranges = "mean ± 1 standard deviation" if measure.statistic == "mean" else f"lowest to highest {of}"
-    said = [(f"{best.arm} overlaps with", near), (f"{best.arm} does not overlap with", apart)]
-    return f"Ranges ({ranges}): {'; '.join(f'{words} {_names(entries)}' for words, entries in said if entries)}."
+    parts = [(f"{best.arm} overlaps with", near), (f"{best.arm} does not overlap with", apart)]
+    return f"Ranges ({ranges}): {'; '.join(f'{words} {_names(entries)}' for words, entries in parts if entries)}."
 
 
 def _missing_runs(results: Results) -> str:

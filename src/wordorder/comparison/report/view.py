@@ -209,8 +209,8 @@ def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
     """Return per arm the cells of a panel, one for each x."""
     rows: list[tuple[str, list[str]]] = []
     for arm, points in panel.points.items():
-        known = {one.x: Aggregate(mean=one.mean, std=one.std, n=one.n) for one in points}
-        rows.append((arm, [with_spread(known.get(x)) for x in panel.xs]))
+        aggregates = {one.x: Aggregate(mean=one.mean, std=one.std, n=one.n) for one in points}
+        rows.append((arm, [with_spread(aggregates.get(x)) for x in panel.xs]))
     return rows
 
 
