@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from wordorder import encodings
-from wordorder.encodings.places import GIVEN_BY_NETWORK
+from wordorder.encodings.places import GIVEN_BY_NETWORK, PLACES
 from wordorder.networks.encoding_checks import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -13,7 +13,7 @@ PAGE = (ROOT / "docs" / "add-encoding.md").read_text(encoding="utf-8")
 
 def test_the_places_and_the_checks_are_those_of_the_page():
     places = re.findall(r"^\| `(On\w+|Replaces\w+)` \|", PAGE, flags=re.MULTILINE)
-    assert len(places) == 7
+    assert {*places} == {place.__name__ for place in PLACES} | {"OnDistance", "ReplacesEmbedding"}
     assert all(hasattr(encodings, place) for place in places)
     section = PAGE[PAGE.index("## Checks") : PAGE.index("## Saved models")]
     told = re.findall(r"^\| ([a-z ]+) \| ", section, flags=re.MULTILINE)

@@ -21,6 +21,7 @@ from wordorder.attention.plan import Plan as Plan
 from wordorder.attention.plan import plan_attention as plan_attention
 from wordorder.attention.plan import plan_layers as plan_layers
 from wordorder.attention.step import Extend as Extend
+from wordorder.attention.step import ExtendInput as ExtendInput
 from wordorder.attention.step import Keys as Keys
 from wordorder.attention.step import LayerStep as LayerStep
 from wordorder.attention.step import Record as Record

@@ -13,6 +13,7 @@ from wordorder.encodings import (
     Encoding,
     LayerTerms,
     OnEmbeddings,
+    OnLayerInput,
     OnScoresByContent,
     OnScoresByInput,
     ReplacesEmbedding,
@@ -212,6 +213,8 @@ def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
     parts = [*terms.parts.values(), terms.replacement]
     if any(isinstance(part, OnEmbeddings | ReplacesEmbedding) for part in parts):
         raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
+    if any(isinstance(part, OnLayerInput) for part in parts):
+        raise BadInput(f"this encoding acts on the input of layers, before attention: {_POSITIONAL}")
     if any(isinstance(part, OnScoresByContent | OnScoresByInput) for part in parts):
         raise BadInput(
             "this encoding may have weights for each layer, and attention does not know which layer calls it:"

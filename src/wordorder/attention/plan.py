@@ -42,7 +42,7 @@ class LayerPlans:
         """Return the plan of layer ``index`` (from 0)."""
         terms, kind_of_layer = self.terms.layer(index), self.terms.kind_of_layer
         plan = self.kinds[kind_of_layer[index] if kind_of_layer else 0]
-        return replace(plan, terms=terms) if len(terms.content) > 0 else plan
+        return replace(plan, terms=terms) if len(terms.content) + len(terms.inputs) > 0 else plan
 
 
 def plan_layers(

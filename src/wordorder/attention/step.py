@@ -9,6 +9,7 @@ from torch import Tensor
 from wordorder.attention.attend import attention_weights
 from wordorder.attention.plan import Plan
 from wordorder.encodings import TokenFeatures
+from wordorder.ops import Mask
 
 _NO_FEATURES: dict[str, Tensor] = {}
 
@@ -48,6 +49,9 @@ class Keys(NamedTuple):
 Extend = Callable[[Keys], Keys]
 """A cache as a function: from the keys of this step, before any move, to all of them so far."""
 
+ExtendInput = Callable[[Tensor, int], Tensor]
+"""A cache of a layer's input: from the rows of this step to the same behind the last so many of earlier steps."""
+
 
 class Record(NamedTuple):
     """The record of a layer beside its output; None or empty where nobody asked."""
@@ -60,6 +64,8 @@ class Record(NamedTuple):
     """Attention weights, (B, H, T, S), without dropout."""
     source_weights: Tensor | None = None
     """Those on the source, of cross-attention."""
+    input_rows: Tensor | None = None
+    """The last rows of the layer's input, (B, K, C), which those of the next step read."""
 
 
 class Source(NamedTuple):
@@ -71,6 +77,11 @@ class Source(NamedTuple):
     """Given the source's keys (none of them, S = 0, without states), gives those to use."""
 
 
+def last_rows(rows_BNC: Tensor, count: int) -> Tensor:
+    """Return the last rows, at most ``count``."""
+    return rows_BNC[:, max(rows_BNC.shape[1] - count, 0) :]
+
+
 class LayerStep:
     """The second argument of every layer, ``layer(x_BSC, step) -> (x_BTC, Record)``: the same with cache and memory.
 
@@ -79,6 +90,7 @@ class LayerStep:
     Args:
         plan: bias, mask and backend, of the last rows' queries over all keys.
         extend: gives all keys so far, where earlier steps left some.
+        extend_input: gives rows of the layer's input behind those of earlier steps.
         source: another text, for cross-attention.
         queries: how many of the last rows have queries, and come out of the layer; None = all.
         keep: return the keys.
@@ -90,13 +102,25 @@ class LayerStep:
         plan: Plan,
         *,
         extend: Extend | None = None,
+        extend_input: ExtendInput | None = None,
         source: Source | None = None,
         queries: int | None = None,
         keep: bool = False,
         weights: bool = False,
     ) -> None:
-        self.plan, self.extend, self.source = plan, extend, source
+        self.plan, self.source = plan, source
+        self.extend, self.extend_input = extend, extend_input
         self.queries, self.keep, self.weights = queries, keep, weights
+
+    def change_input(self, x_BSC: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the input of attention with what encodings add to it, and what the record is to hold of it."""
+        terms, mask, rows_BNC = self.plan.terms, self.plan.mask, x_BSC
+        if isinstance(mask, Mask) and mask.tokens_BS is not None:
+            rows_BNC = x_BSC.masked_fill(~mask.tokens_BS[:, -x_BSC.shape[1] :, None], 0)
+        count = terms.rows_before
+        if self.extend_input is not None:
+            rows_BNC = self.extend_input(rows_BNC, count)
+        return terms.change_input(x_BSC, rows_BNC), last_rows(rows_BNC, count) if self.keep else None
 
     def attend(
         self, attention: Any, q: Tensor, keys: Keys, features: dict[str, Tensor]

@@ -21,9 +21,11 @@ from wordorder.encodings.pattern import names_of as names_of
 from wordorder.encodings.pattern import pattern_of as pattern_of
 from wordorder.encodings.places import ContentTerm as ContentTerm
 from wordorder.encodings.places import Encoding as Encoding
+from wordorder.encodings.places import InputTerm as InputTerm
 from wordorder.encodings.places import Move as Move
 from wordorder.encodings.places import OnDistance as OnDistance
 from wordorder.encodings.places import OnEmbeddings as OnEmbeddings
+from wordorder.encodings.places import OnLayerInput as OnLayerInput
 from wordorder.encodings.places import OnQueriesAndKeys as OnQueriesAndKeys
 from wordorder.encodings.places import OnScores as OnScores
 from wordorder.encodings.places import OnScoresByContent as OnScoresByContent

@@ -12,6 +12,7 @@ from wordorder.encodings.places import (
     GIVEN_BY_NETWORK,
     Encoding,
     OnEmbeddings,
+    OnLayerInput,
     OnScoresByInput,
     ReplacesEmbedding,
     check_choice,
@@ -108,8 +109,10 @@ def build_encoding(
     for part, options_of_part in options_by_part.items():
         takes = inspect.signature(CATALOG[part]).parameters
         told = {**sizes, "layers": sum(part in names for names in names_by_layer)}
-        if not issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding | OnScoresByInput):
+        if not issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding | OnLayerInput | OnScoresByInput):
             told["width"] = heads * head_dim  # that of queries, which some models have wider or narrower than x
+        if issubclass(CATALOG[part], OnLayerInput):
+            told["bidirectional"] = use != "decoder"  # slots that look ahead attend, and their rows do not
         arguments = {key: value for key, value in told.items() if key in takes}
         parts[keys[part]] = CATALOG[part](**{**arguments, **options_of_part})
     _check_embeddings(name, names_by_layer)

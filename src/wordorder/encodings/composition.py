@@ -15,6 +15,7 @@ from wordorder.encodings.places import (
     Encoding,
     InAttention,
     OnEmbeddings,
+    OnLayerInput,
     OnScores,
     OnScoresByContent,
     OnScoresByInput,
@@ -72,13 +73,16 @@ class Composition(nn.Module):
             _content_scale({name: parts[name] for name in kind.names}, head_dim) for kind in self.kinds
         )
         """The factor on q.k in each kind of layer."""
-        self._content_of_layer = tuple(
+        self._content_of_layer, self._inputs_of_layer = (
             tuple(
-                sum(name in before.names for before in layers[:index])
-                for name in layer.names
-                if self.place_of[name] in (OnScoresByContent, OnScoresByInput)
+                tuple(
+                    sum(name in before.names for before in layers[:index])
+                    for name in layer.names
+                    if self.place_of[name] in places
+                )
+                for index, layer in enumerate(layers if several else ())
             )
-            for index, layer in enumerate(layers if several else ())
+            for places in ((OnScoresByContent, OnScoresByInput), (OnLayerInput,))
         )
 
     def _note(self, parts: Mapping[str, Encoding]) -> None:
@@ -99,6 +103,8 @@ class Composition(nn.Module):
         """Whether anything does, the embeddings included: padding on the left must then not count."""
         self.reads_layer_input = OnScoresByInput in self.place_of.values()
         """Whether a part reads the input of layers."""
+        self.changes_layer_input = OnLayerInput in self.place_of.values()
+        """Whether a part adds to the input of layers."""
         self.features_of_keys = any(getattr(part, "features_of_keys", False) for part in parts.values())
         """Whether caches hold features beside keys."""
         self.two_sided = any(
@@ -210,7 +216,7 @@ class Composition(nn.Module):
                 head_dim=self.head_dim,
             )
             kinds = (*kinds, of_kind)
-        return LayerTerms(kinds, self.kind_of_layer, self._content_of_layer)
+        return LayerTerms(kinds, self.kind_of_layer, self._content_of_layer, self._inputs_of_layer)
 
     def kind_of(self, layer: int) -> LayerKind:
         """Return the kind of layer ``layer`` (from 0)."""

@@ -1,7 +1,7 @@
 """The places where an encoding can act, one class per place.
 
-A network applies them in this order: embeddings, queries and keys, scores. Everything that depends on positions alone
-is computed once per forward (`Terms`) and shared by all layers.
+A network applies them in this order: embeddings, the input of layers, queries and keys, scores. Everything that depends
+on positions alone is computed once per forward (`Terms`) and shared by all layers.
 """
 
 import math
@@ -179,7 +179,7 @@ class Shift(Move):
 
 
 class InAttention(Encoding, ABC):
-    """An encoding that acts on queries and keys or on scores; it is called once per forward pass, for all layers."""
+    """An encoding that acts within layers; it is called once per forward pass, for all of them."""
 
     @abstractmethod
     def forward(
@@ -189,8 +189,8 @@ class InAttention(Encoding, ABC):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> "tuple[Move, Move] | Bias | ContentTerm":
-        """Return what positions decide: moves of queries and of keys, a bias, or a term by content.
+    ) -> "tuple[Move, Move] | Bias | ContentTerm | InputTerm":
+        """Return what positions decide: moves of queries and of keys, a bias, or a term by content or of the input.
 
         Parameters of this module are read here and handed on in what is returned; its sub-modules may be called later.
 
@@ -200,6 +200,37 @@ class InAttention(Encoding, ABC):
             dtype: of the activations; counts where there are no parameters. Angles and biases are in at least float32.
             device: of the activations; None = that of the parameters, else the CPU.
         """
+
+
+class InputTerm(ABC):
+    """A change of the input of a layer's attention by neighbouring rows, bound to one forward and one layer."""
+
+    rows_before: int = 0
+    """The number of rows to the left that a row reads: those that caches keep."""
+
+    @abstractmethod
+    def layer(self, index: int) -> "InputTerm":
+        """Return the term of layer ``index`` (from 0)."""
+
+    @abstractmethod
+    def added(self, x_BNC: Tensor) -> Tensor:
+        """Return what is added to each row, (B, N, C), in the dtype of x.
+
+        Args:
+            x_BNC: rows in the order of the text, 0 where they are padding: those of earlier steps that these may read,
+                or of a memory's slots, then one for each query. Texts are packed in a row only where the queries'
+                positions are `Packed`, and then there is nothing before them.
+        """
+
+
+class OnLayerInput(InAttention):
+    """An encoding that adds to the input of each layer's attention what it makes of the rows around (convolutions).
+
+    The input is what queries, keys and values are projected from: in a block with its norm first, what the norm gives.
+    Several such encodings in a layer read the same rows, and their terms are added.
+    """
+
+    place = "input of layers"
 
 
 class OnQueriesAndKeys(InAttention):
@@ -325,5 +356,5 @@ class OnScoresByInput(InAttention):
     """False if only queries have features, so that caches hold nothing more."""
 
 
-PLACES = (OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent, OnScoresByInput)
+PLACES = (OnEmbeddings, OnLayerInput, OnQueriesAndKeys, OnScores, OnScoresByContent, OnScoresByInput)
 """The base classes of what a network calls, in the order in which they act."""

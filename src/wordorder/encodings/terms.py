@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from wordorder.encodings.places import NO_FEATURES, ContentTerm, Move, TokenFeatures
+from wordorder.encodings.places import NO_FEATURES, ContentTerm, InputTerm, Move, TokenFeatures
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Positions
 
-Term = tuple[Move, Move] | Bias | ContentTerm
-"""The term of one encoding: moves of queries and keys, a content-independent bias, or a content term."""
+Term = tuple[Move, Move] | Bias | ContentTerm | InputTerm
+"""The term of one encoding: moves of queries and keys, a content-independent bias, or a term by content or of the
+input."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Terms:
     """Rotations and shifts of the queries, in the order in which they are applied."""
     key_moves: tuple[Move, ...] = ()
     content: tuple[ContentTerm, ...] = ()
+    inputs: tuple[InputTerm, ...] = ()
+    """What is added to the layer's input, before queries, keys and values are projected from it."""
     window: int | None = None
     """Tokens that a query sees on a visible side, itself included; None = all that the mask lets it see."""
     positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
@@ -38,6 +41,22 @@ class Terms:
     def moves(self) -> bool:
         """Tell whether queries or keys are rotated or shifted before their product."""
         return bool(self.query_moves or self.key_moves)
+
+    @property
+    def rows_before(self) -> int:
+        """The number of earlier rows that the terms of the input read."""
+        return max((term.rows_before for term in self.inputs), default=0)
+
+    def change_input(self, x_BTC: Tensor, rows_BNC: Tensor) -> Tensor:
+        """Return the input of attention with its terms added.
+
+        Args:
+            x_BTC: the layer's rows.
+            rows_BNC: the same, 0 where they are padding, behind the earlier ones that terms read.
+        """
+        for term in self.inputs:
+            x_BTC = x_BTC + term.added(rows_BNC)[:, -x_BTC.shape[1] :]
+        return x_BTC
 
     @property
     def reads_layer_input(self) -> bool:
@@ -79,6 +98,8 @@ class LayerTerms:
     """For each layer the index of its kind; empty where all layers are of one kind."""
     content_of_layer: tuple[tuple[int, ...], ...] = ()
     """For each layer and content term of its kind, the number of layers before it that have the term."""
+    inputs_of_layer: tuple[tuple[int, ...], ...] = ()
+    """The same of terms of the input."""
 
     def layer(self, index: int) -> Terms:
         """Return the terms of layer ``index`` (from 0).
@@ -90,10 +111,15 @@ class LayerTerms:
             last = f" .. {len(self.kind_of_layer) - 1}" if self.kind_of_layer else " on"
             raise BadInput(f"index must be that of a layer, from 0{last}, got {index}")
         terms = self.kinds[self.kind_of_layer[index] if self.kind_of_layer else 0]
-        if len(terms.content) == 0:  # a tracer knows no "not" of a tuple
+        if len(terms.content) + len(terms.inputs) == 0:  # a tracer knows no "not" of a tuple
             return terms
-        before = self.content_of_layer[index] if self.content_of_layer else (index,) * len(terms.content)
-        return replace(terms, content=tuple(term.layer(n) for term, n in zip(terms.content, before, strict=True)))
+        content, inputs = (index,) * len(terms.content), (index,) * len(terms.inputs)
+        if self.kind_of_layer:
+            content, inputs = self.content_of_layer[index], self.inputs_of_layer[index]
+        terms = replace(terms, content=tuple(term.layer(n) for term, n in zip(terms.content, content, strict=True)))
+        if len(terms.inputs) == 0:
+            return terms
+        return replace(terms, inputs=tuple(term.layer(n) for term, n in zip(terms.inputs, inputs, strict=True)))
 
     def right_only(self) -> "LayerTerms":
         """Return the terms with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
@@ -117,18 +143,21 @@ def combine_terms(
     """
     moves: list[tuple[Move, Move]] = []
     content: list[ContentTerm] = []
+    inputs: list[InputTerm] = []
     bias: Bias | None = None
     for term in terms:
         if isinstance(term, Bias):
             bias = term if bias is None else bias + term
         elif isinstance(term, ContentTerm):
             content.append(term)
+        elif isinstance(term, InputTerm):
+            inputs.append(term)
         elif isinstance(term, tuple) and len(term) == 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
             moves.append(term)
         else:
             raise BadInput(
-                "an encoding's forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), a ContentTerm, or two"
-                f" Moves, of the queries and of the keys, got {type(term).__name__}"
+                "an encoding's forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), a ContentTerm, an"
+                f" InputTerm, or two Moves, of the queries and of the keys, got {type(term).__name__}"
             )
     queries, keys = zip(*moves, strict=True) if moves else ((), ())
-    return Terms(scale, bias, queries, keys, tuple(content), window, positions, two_sided, head_dim)
+    return Terms(scale, bias, queries, keys, tuple(content), tuple(inputs), window, positions, two_sided, head_dim)

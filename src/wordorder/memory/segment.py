@@ -13,6 +13,7 @@ new segment, and leaves the one that it was given as it is.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +37,7 @@ class Segment:
         tokens: read so far.
         tokens_BT: bool, False where one of them is padding; None = none is.
         keys: by layer, of the slots and of all tokens so far; empty unless ``keep``.
+        input_rows: by layer, the last ones of its input (`Record.input_rows`); empty unless ``keep``.
         left: what the tokens leave for each entry of the memory's slots, step by step.
         refreshed: entries of the slots that newer tokens have changed.
         notes: what the memory tells of its layers, for inspection.
@@ -50,6 +52,7 @@ class Segment:
     tokens: int = 0
     tokens_BT: Tensor | None = None
     keys: tuple[Keys, ...] = ()
+    input_rows: tuple[Tensor | None, ...] = ()
     left: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict[str, tuple[Tensor, ...]])
     refreshed: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     notes: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
@@ -91,6 +94,7 @@ class Segment:
             state=None if self.state is None else self.state.reorder(rows),
             tokens_BT=None if self.tokens_BT is None else of_rows(self.tokens_BT),
             keys=tuple(keys.rows(rows.to(keys.k.device)) for keys in self.keys),
+            input_rows=tuple(None if x_BKC is None else of_rows(x_BKC) for x_BKC in self.input_rows),
             # in one piece, so that many steps cost no more
             left={name: (of_rows(torch.cat(pieces, dim=1)),) for name, pieces in self.left.items()},
             refreshed={name: of_rows(tensor) for name, tensor in self.refreshed.items()},
@@ -237,9 +241,11 @@ class Step:
         """Return the arguments of the `LayerStep` of layer ``layer`` in which tokens attend to slots and tokens."""
         assert self.plans is not None
         segment = self.segment
+        input_rows = segment.input_rows[layer] if segment.input_rows else None
         return {
             "plan": self.plans.layer(layer),
             "extend": segment.keys[layer].then if segment.keys else None,
+            "extend_input": None if input_rows is None else partial(_behind, input_rows),
             "queries": self.tokens if self.reads_slots else None,
             "keep": segment.keep,
         }
@@ -320,6 +326,7 @@ def read_step(
     attentions: list[Tensor] = []
     left, refreshed, notes = dict(segment.left), dict(segment.refreshed), dict(segment.notes)
     keys: list[Keys] = []
+    input_rows: list[Tensor | None] = []
     for index, layer in enumerate(layers):
         if return_all_hidden:
             all_hidden.append(x_BTC[:, -step.tokens :])
@@ -334,17 +341,23 @@ def read_step(
         refreshed |= memory.refreshed(index, record, step)
         notes |= {f"{name}.{index}": note for name, note in record.left.items() if name in memory.noted}
         keys += [] if record.keys is None else [record.keys]
+        input_rows += [record.input_rows] if segment.keep else []
         attentions += [] if record.weights is None else [record.weights]
     after = replace(
         segment,
         tokens=segment.tokens + step.tokens,
         tokens_BT=_masks_joined((segment.tokens_BT, segment.tokens), (step.tokens_BT, step.tokens)),
         keys=tuple(keys),
+        input_rows=tuple(input_rows),
         left=left,
         refreshed=refreshed,
         notes=notes,
     )
     return SegmentRead(x_BTC, after, tuple(all_hidden), tuple(attentions))
+
+
+def _behind(earlier_BKC: Tensor, x_BTC: Tensor, _count: int) -> Tensor:
+    return torch.cat((earlier_BKC, x_BTC), dim=1)
 
 
 def _survivors(memory: Memory, state: MemoryState) -> MemoryState:

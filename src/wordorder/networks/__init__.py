@@ -3,8 +3,6 @@
 from typing import TYPE_CHECKING
 
 from wordorder.lazy import lazy_names
-from wordorder.networks.cache import Cache as Cache
-from wordorder.networks.cache import KeyValueCache as KeyValueCache
 from wordorder.networks.initialisation import initialise as initialise
 from wordorder.networks.initialisation import initialise_module as initialise_module
 from wordorder.networks.layer import DecoderLayer as DecoderLayer
@@ -17,6 +15,8 @@ from wordorder.networks.options import TransformerOptions as TransformerOptions
 from wordorder.networks.stack import Stack as Stack
 
 if TYPE_CHECKING:
+    from wordorder.networks.cache import Cache as Cache
+    from wordorder.networks.cache import KeyValueCache as KeyValueCache
     from wordorder.networks.complex_valued import ComplexDecoder as ComplexDecoder
     from wordorder.networks.complex_valued import ComplexEncoder as ComplexEncoder
     from wordorder.networks.complex_valued import ComplexOptions as ComplexOptions
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from wordorder.networks.seq2seq import Seq2SeqOutput as Seq2SeqOutput
 
 _MODULES = {
+    "Cache": "wordorder.networks.cache",
+    "KeyValueCache": "wordorder.networks.cache",
     "ComplexDecoder": "wordorder.networks.complex_valued",
     "ComplexEncoder": "wordorder.networks.complex_valued",
     "ComplexOptions": "wordorder.networks.complex_valued",

@@ -2,9 +2,11 @@
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from wordorder.attention import Keys
+from wordorder.attention.step import last_rows
 from wordorder.errors import BadInput
 
 
@@ -33,6 +35,14 @@ class Cache(Protocol):
         """
         ...
 
+    def extend_input(self, layer: int, x_BTC: Tensor, count: int) -> Tensor:
+        """Take the input of a layer's attention in this step, where encodings read rows of earlier ones.
+
+        Returns:
+            the last ``count`` rows of earlier steps, or as many as there are, and these behind them.
+        """
+        ...
+
     def source(self, layer: int, keys: Keys) -> Keys:
         """Take the source's keys (or none), and return those of the first step."""
         ...
@@ -55,6 +65,7 @@ class KeyValueCache(Cache):
     def __init__(self) -> None:
         self._keys: dict[int, Keys] = {}
         self._tokens: dict[int, int] = {}
+        self._input: dict[int, Tensor] = {}
         self._source: dict[int, Keys] = {}
 
     @property
@@ -88,6 +99,12 @@ class KeyValueCache(Cache):
         self._keys[layer] = keys if window is None else keys.last(window - 1)
         return keys
 
+    def extend_input(self, layer: int, x_BTC: Tensor, count: int) -> Tensor:
+        if layer in self._input:
+            x_BTC = torch.cat((self._input[layer], x_BTC), dim=1)
+        self._input[layer] = last_rows(x_BTC, count)
+        return x_BTC
+
     def source(self, layer: int, keys: Keys) -> Keys:
         return self._source.setdefault(layer, keys)
 
@@ -96,3 +113,5 @@ class KeyValueCache(Cache):
         for held in (self._keys, self._source):
             for layer, keys in held.items():
                 held[layer] = keys.rows(rows)
+        for layer, x_BTC in self._input.items():
+            self._input[layer] = x_BTC.index_select(0, rows)

@@ -76,8 +76,10 @@ class SelfAttention(MultiHead):
 
         ``x_BSC`` holds the tokens of this step, in some memories behind the slots.
         """
+        terms, features, input_rows = step.plan.terms, NO_FEATURES, None
+        if len(terms.inputs) > 0:
+            x_BSC, input_rows = step.change_input(x_BSC)
         q, k, v = self._heads(x_BSC, step.queries)
-        terms, features = step.plan.terms, NO_FEATURES
         if len(terms.content) > 0:  # a tracer knows no "not" of a tuple
             features = terms.features(x_BSC, step.queries)
         keys = Keys(k, v, features.of_keys)
@@ -85,7 +87,7 @@ class SelfAttention(MultiHead):
             keys = step.extend(keys).last(step.plan.call.keys)  # a layer with a window sees no more
         mixed, left = step.attend(self, q, keys, features.of_queries)
         weights = step.weigh(q, keys, features.of_queries)
-        return self.out(self._join(mixed)), Record(keys if step.keep else None, left, weights)
+        return self.out(self._join(mixed)), Record(keys if step.keep else None, left, weights, input_rows=input_rows)
 
     def _heads(self, x_BTC: Tensor, queries: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the last ``queries`` rows (None = all), keys and values of all."""

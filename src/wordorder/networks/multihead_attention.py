@@ -225,17 +225,26 @@ class MultiheadAttention(nn.MultiheadAttention):
         Raises:
             BadInput: shapes of inputs, masks or positions do not fit, or inputs are nested tensors; padding on the
                 left without positions, where the encoding counts them (looked at on the CPU only); or key is not query
-                where the encoding reads the layer's input (fox).
+                where the encoding reads the layer's input (fox), or value is not where it acts there.
         """
         self._check_inputs(query, key, value)
         if self.encoding.reads_layer_input and key is not query:
             raise BadInput("this encoding reads the input of all tokens between query and key: pass one tensor as both")
+        if self.encoding.changes_layer_input:
+            if key is not query or value is not query:
+                raise BadInput("this encoding acts on the input of attention: pass one tensor as query, key and value")
+            if not self.causal and (is_causal or attn_mask is not None):
+                raise BadInput(
+                    "this encoding reads tokens on both sides, whatever a mask hides: build the module with causal=True"
+                )
         single = query.dim() == 2
         if single:
             query, key, value = (x.unsqueeze(0 if self.batch_first else 1) for x in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        if self.encoding.changes_layer_input:
+            query = key = value = self._changed(query, key_padding_mask, positions)
         q, k, v = as_autocast_casts(*self._heads(query, key, value))
         call = Call.of(q, k, v, dropout=self.dropout if self.training else 0.0)
         plan = self._plan(call, key_padding_mask, attn_mask, is_causal, positions, key_positions)
@@ -268,6 +277,17 @@ class MultiheadAttention(nn.MultiheadAttention):
                 f" {self.vdim} channels, and key and value of as many tokens, got {', '.join(map(str, shapes))}"
             )
 
+    def _changed(self, x_BTC: Tensor, key_padding_mask: Tensor | None, positions: PositionsLike | None) -> Tensor:
+        """Return the input with what the encoding adds to it."""
+        at = Contiguous(x_BTC.shape[1]) if positions is None else as_positions(positions)
+        check_positions_fit("positions", at, *x_BTC.shape[:2])
+        rows_BTC = x_BTC
+        if key_padding_mask is not None:
+            _check_mask("key_padding_mask", key_padding_mask, [tuple(x_BTC.shape[:2])])
+            rows_BTC = x_BTC.masked_fill(_hidden(key_padding_mask)[..., None], 0)
+        terms = self.encoding.terms(at, at, dtype=x_BTC.dtype, device=x_BTC.device).layer(0)
+        return terms.change_input(x_BTC, rows_BTC)
+
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, each (B, H, T or S, D)."""
         weights: tuple[Any, ...] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
@@ -297,10 +317,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 padding_BS = key_padding_mask
             else:
                 added.append(key_padding_mask[:, None, None])
-            where_hidden = key_padding_mask
-            if padding_BS is None:
-                where_hidden = key_padding_mask <= torch.finfo(key_padding_mask.dtype).min
-            check_left_padding(self.encoding, positions, where_hidden)
+            check_left_padding(self.encoding, positions, _hidden(key_padding_mask))
         if attn_mask is not None:
             _check_mask("attn_mask", attn_mask, [(queries, keys), (batch * call.heads, queries, keys)])
             attn_mask = attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.unflatten(0, (batch, -1))
@@ -325,6 +342,13 @@ class MultiheadAttention(nn.MultiheadAttention):
             visible = mask.dense(call.device)
             mask = ~hidden_BHTS if visible is None else visible & ~hidden_BHTS
         return plan_attention(terms, mask, call)
+
+
+def _hidden(key_padding_mask: Tensor) -> Tensor:
+    """Return where a mask, bool or added to the scores, hides a key."""
+    if key_padding_mask.dtype == torch.bool:
+        return key_padding_mask
+    return key_padding_mask <= torch.finfo(key_padding_mask.dtype).min
 
 
 def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]]) -> None:

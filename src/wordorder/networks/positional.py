@@ -3,13 +3,14 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from wordorder.attention import Call, Keys, LayerPlans, Plan, attend, plan_layers
+from wordorder.attention import Call, Keys, LayerPlans, LayerStep, Plan, attend, plan_layers
 from wordorder.encodings import OnEmbeddings, TokenFeatures, build_encoding
 from wordorder.encodings.places import NO_FEATURES, check_positive
 from wordorder.errors import BadInput
@@ -27,7 +28,33 @@ class Prepared:
 
     plans: LayerPlans
     call: Call
-    cache: KeyValueCache | None = None
+    cache: KeyValueCache | None
+    changed: set[int]
+    """Layers whose input went through `input`."""
+
+    def input(self, layer: int, x: Tensor) -> Tensor:
+        """Return the input of a layer's attention, (B, T, C), with what the encoding adds to it there.
+
+        Call it with every encoding, once per layer, and project queries, keys and values from what it returns: x itself
+        where none acts there.
+
+        Args:
+            layer: which layer of the network attends, from 0.
+            x: (B, T, C), in a block with its norm first what the norm gives.
+
+        Raises:
+            BadInput: the layer is out of range, x is of another size, or a cache has taken this layer's already.
+        """
+        self._check_layer(layer)
+        plan = self.plans.layer(layer)
+        if len(plan.terms.inputs) == 0:
+            return x
+        self._check_layer_input(x)
+        if layer in self.changed and self.cache is not None:
+            raise BadInput(f"the cache has taken the input of layer {layer}: call input once per layer and step")
+        self.changed.add(layer)
+        extend = None if self.cache is None else partial(self.cache.extend_input, layer)
+        return LayerStep(plan, extend_input=extend).change_input(x)[0]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, x: Tensor | None = None) -> Tensor:
         """Return softmax(scores) v, (B, H, T, E), with the encoding, its scale and the mask in the scores.
@@ -40,24 +67,18 @@ class Prepared:
             q: queries (B, H, T, D).
             k: keys (B, G, S, D); G divides H (grouped queries).
             v: values (B, G, S, E).
-            x: what q, k and v were projected from, (B, T, C): needed by encodings that read the layer's input (fox),
-                and read by no other.
+            x: what q, k and v were projected from, (B, T, C), as `input` returned it: needed by encodings that read the
+                layer's input (fox), and read by no other.
 
         Raises:
-            BadInput: the layer is out of range; q, k, v or x is of another size, dtype or device than was prepared; or
-                x is missing.
+            BadInput: the layer is out of range; q, k, v or x is of another size, dtype or device than was prepared; x
+                is missing; or `input` was not called where the encoding acts there.
 
         Warns:
             UserWarning: the bias learns, and this runs without gradients, as re-entrant checkpointing does.
         """
-        if type(layer) is not int:
-            raise BadInput(
-                f"attend(layer, q, k, v): layer must be the index of the layer, a whole number from 0, got"
-                f" {type(layer).__name__}"
-            )
+        self._check_layer(layer)
         call = self.call
-        if not 0 <= layer < call.layers:
-            raise BadInput(f"layer must lie between 0 and {call.layers - 1} (layers={call.layers}), got {layer}")
         q, k, v = as_autocast_casts(q, k, v)  # a norm on q and k gives float32 there
         keys = call.keys if self.cache is None else call.queries
         for name, qkv, tokens in (("q", q, call.queries), ("k", k, keys), ("v", v, keys)):
@@ -99,7 +120,12 @@ class Prepared:
                     " cache that is of no use"
                 )
         plan = self.plans.layer(layer)
-        features = self._features(plan, layer, x)
+        if len(plan.terms.inputs) > 0 and layer not in self.changed:
+            raise BadInput(
+                "this encoding acts on the input of each layer: write x = order.input(layer, x) before the projections"
+                " of x"
+            )
+        features = self._features(plan, x)
         if self.cache is not None:
             new_keys = Keys(k, v, features.of_keys)
             k, v, of_keys = self.cache.extend(layer, new_keys, plan.terms.window).last(plan.call.keys)
@@ -113,7 +139,25 @@ class Prepared:
             )
         return attend(q, k, v, plan, features, dropout=call.dropout)[0]
 
-    def _features(self, plan: Plan, layer: int, x: Tensor | None) -> TokenFeatures:
+    def _check_layer(self, layer: object) -> None:
+        if type(layer) is not int:
+            raise BadInput(
+                f"attend(layer, q, k, v): layer must be the index of the layer, a whole number from 0, got"
+                f" {type(layer).__name__}"
+            )
+        if not 0 <= layer < self.call.layers:
+            raise BadInput(
+                f"layer must lie between 0 and {self.call.layers - 1} (layers={self.call.layers}), got {layer}"
+            )
+
+    def _check_layer_input(self, x: Tensor) -> None:
+        if x.dim() != 3 or x.shape[:2] != (self.call.batch, self.call.queries):
+            raise BadInput(
+                f"x must be (batch, tokens, channels) with {self.call.batch} rows of {self.call.queries} tokens, got"
+                f" {tuple(x.shape)}"
+            )
+
+    def _features(self, plan: Plan, x: Tensor | None) -> TokenFeatures:
         """Return the features of the layer's input, of the queries and of their own keys."""
         if not plan.terms.reads_layer_input:
             return NO_FEATURES
@@ -123,11 +167,7 @@ class Prepared:
                 "this encoding reads the input of each layer: pass attend(layer, q, k, v, x=x), x being what q, k and v"
                 " were projected from, (batch, tokens, channels)"
             )
-        if x.dim() != 3 or x.shape[:2] != (call.batch, call.queries):
-            raise BadInput(
-                f"x must be (batch, tokens, channels) with {call.batch} rows of {call.queries} tokens, got"
-                f" {tuple(x.shape)}"
-            )
+        self._check_layer_input(x)
         if self.cache is None and call.keys != call.queries:
             raise BadInput("this encoding reads the input of all keys: pass a cache in place of key_positions")
         return plan.terms.features(x)
@@ -140,12 +180,14 @@ class Positional(nn.Module):
     >>> positional = wordorder.Positional("tupe-r", width=64, heads=4, layers=2, max_positions=128)
     >>> x = positional.embed(torch.randn(8, 10, 64))  # once, before the first layer
     >>> order = positional.prepare(x)  # once per forward pass
-    >>> q, k, v = torch.randn(3, 8, 4, 10, 16)  # in each layer, from its own projections
+    >>> x = order.input(0, x)  # in each layer, before its projections
+    >>> q, k, v = torch.randn(3, 8, 4, 10, 16)  # what these made of it
     >>> order.attend(0, q, k, v, x=x).shape
     torch.Size([8, 4, 10, 16])
 
     Every encoding is used in the same way. `embed` adds what acts on embeddings, and returns x as it is where nothing
-    does: call it before every `prepare`, and go on with what it returns. `attend` does the rest: rotations, biases,
+    does: call it before every `prepare`, and go on with what it returns. `Prepared.input` does the same in each layer,
+    for what acts on the input of attention (short convolutions). `attend` does the rest: rotations, biases,
     terms with weights per layer, the scale of the scores (TUPE: 1/sqrt(2 D), most others: 1/sqrt(D)) and the mask. The
     parameters are trained and saved with the network. To generate token by token make a `cache` and hand it to both.
 
@@ -318,7 +360,7 @@ class Positional(nn.Module):
         )
         cut = cache is not None and isinstance(keys, Contiguous)
         terms = self.encoding.terms(where, keys, dtype=call.dtype, device=x.device, within_windows=cut)
-        return Prepared(plan_layers(terms, mask, call), call, cache)
+        return Prepared(plan_layers(terms, mask, call), call, cache, set())
 
     def cache(self) -> KeyValueCache:
         """Return an empty cache for token-by-token decoding, for one text or batch of texts.

@@ -12,7 +12,6 @@ from wordorder.attention import Backend, Call, LayerPlans, LayerStep, Source, pl
 from wordorder.encodings import Composition, ReplacesEmbedding, Use
 from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
-from wordorder.networks.cache import Cache
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
     Contiguous,
@@ -28,6 +27,7 @@ from wordorder.ops.tokens import check_embeddings, check_tensor, check_token_ids
 
 if TYPE_CHECKING:
     from wordorder.memory import MemoryState, Segment, SegmentRead
+    from wordorder.networks.cache import Cache
 
 Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
 """Hidden states, and if asked for all hidden states, attentions, and attentions on a source."""
@@ -157,7 +157,7 @@ class Stack(nn.Module):
         x_BTC: Tensor,
         plans: LayerPlans,
         source: Source | None = None,
-        cache: Cache | None = None,
+        cache: "Cache | None" = None,
         *,
         return_all_hidden: bool,
         return_attentions: bool,
@@ -174,7 +174,13 @@ class Stack(nn.Module):
                 cut = plan.terms.positions is not None and isinstance(plan.terms.positions[1], Contiguous)
                 extend = partial(cache.extend, index, window=plan.terms.window if cut else None)
                 source_of_layer = None if source is None else source._replace(extend=partial(cache.source, index))
-            step = LayerStep(plan, extend=extend, source=source_of_layer, weights=return_attentions)
+            step = LayerStep(
+                plan,
+                extend=extend,
+                extend_input=None if cache is None else partial(cache.extend_input, index),
+                source=source_of_layer,
+                weights=return_attentions,
+            )
             x_BTC, record = run_layer(layer, x_BTC, step, checkpointed=self.checkpointed)
             weights = record.weights
             if weights is not None and cache is not None:  # keys beyond the window have weight 0
