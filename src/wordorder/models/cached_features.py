@@ -32,34 +32,76 @@ def make_room(cache: Any, layers: int) -> None:
         cache.layers += [_empty_copy(layer) for layer in cache.layers]
 
 
-def extend_features(cache: Any, layer: int, layers: int, features: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the features of this step's keys of a layer, (B, H, T, F) by name, and return those of all keys so far."""
+def extend_features(
+    cache: Any, layer: int, layers: int, features: dict[str, Tensor], window: int | None = None
+) -> dict[str, Tensor]:
+    """Take the features of this step's keys of a layer, (B, H, T, F) by name, and return those of all keys so far.
+
+    Those beyond a window may be dropped.
+    """
     if not features:
         return features
     joined_BHTF = torch.cat(tuple(features.values()), dim=-1)
+    if window is not None:
+        layer_with_window(cache, layer + layers, window - 1)
     joined_BHSF = cache.update(joined_BHTF, joined_BHTF[..., :0], layer + layers)[0]
     sizes = [feature.shape[-1] for feature in features.values()]
     return dict(zip(features, joined_BHSF.split(sizes, dim=-1), strict=True))
 
 
-class InputRows(DynamicLayer):
-    """The last rows of a layer's input, (B, 1, N, C) in place of keys: as many as assisted decoding may take back."""
+class LastRows(DynamicLayer):
+    """The last rows of keys and values that later tokens read, and those that assisted decoding may take back.
+
+    Args:
+        count: rows that later tokens read.
+    """
 
     spare = 128
+    is_sliding = True
 
-    def extend(self, x_BTC: Tensor, count: int) -> Tensor:
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count, self.cumulative_length = count, 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Take the rows of this step, and return them behind the last ``count`` of earlier ones."""
-        earlier = min(self.get_seq_length(), count)
-        rows_B1NC, nothing_B1N0 = self.update(x_BTC[:, None], x_BTC[:, None, :, :0])
-        needed = earlier + x_BTC.shape[1]
-        kept = slice(-count - self.spare, None)
-        self.keys, self.values = rows_B1NC[:, :, kept], nothing_B1N0[:, :, kept]
-        return rows_B1NC[:, 0, rows_B1NC.shape[2] - needed :]
+        read = min(self.cumulative_length, self.count) + key_states.shape[2]
+        self.cumulative_length += key_states.shape[2]
+        rows = super().update(key_states, value_states)
+        self.keys, self.values = (held[:, :, -self.count - self.spare :] for held in rows)
+        keys, values = (held[:, :, held.shape[2] - read :] for held in rows)
+        return keys, values
+
+    def get_seq_length(self) -> int:
+        return self.cumulative_length
+
+    @property
+    def dropped(self) -> int:
+        """Number of rows that are not held any more."""
+        return 0 if self.keys is None else self.cumulative_length - self.keys.shape[2]
 
     def crop(self, tokens_to_remove: int) -> None:
-        if -tokens_to_remove > self.spare:
-            raise BadInput(f"at most {self.spare} tokens can be taken back, got {-tokens_to_remove}")
+        removed = -tokens_to_remove
+        if self.dropped and self.cumulative_length - self.dropped - removed < self.count:
+            raise BadInput(f"at most {self.spare} tokens can be taken back from a layer with a window, got {removed}")
         super().crop(tokens_to_remove)
+        self.cumulative_length -= removed
+
+
+def layer_with_window(cache: Any, index: int, count: int | None) -> Any:
+    """Return layer ``index`` of a cache, which holds the last ``count`` rows where it is empty; None = it holds all.
+
+    Raises:
+        BadInput: all rows are asked for, and some have been dropped.
+    """
+    while len(cache.layers) <= index:  # as a cache that was made without a configuration grows
+        cache.layers.append(DynamicLayer())
+    layer = cache.layers[index]
+    if count is not None and type(layer) is DynamicLayer and not layer.is_initialized:
+        layer = cache.layers[index] = LastRows(count)
+    if count is None and isinstance(layer, LastRows) and layer.dropped:
+        raise BadInput("the cache has dropped the keys beyond a window: begin with an empty one where tokens have gaps")
+    return layer
 
 
 def extend_input(cache: Any, layer: int, layers: int, x_BTC: Tensor, count: int) -> Tensor:
@@ -68,15 +110,12 @@ def extend_input(cache: Any, layer: int, layers: int, x_BTC: Tensor, count: int)
     Raises:
         BadInput: the cache was filled without such rows.
     """
-    while len(cache.layers) < 2 * layers:  # as a cache that was made without a configuration grows
-        cache.layers.append(DynamicLayer())
-    cache.layers += [InputRows() for _ in range(3 * layers - len(cache.layers))]
-    rows = cache.layers[2 * layers + layer]
+    rows = layer_with_window(cache, 2 * layers + layer, count)
     if not rows.get_seq_length() and cache.get_seq_length(layer):
         raise BadInput(
             "the cache was filled without the input of layers, which this encoding reads; begin with an empty one"
         )
-    return rows.extend(x_BTC, count)
+    return rows.update(x_BTC[:, None], x_BTC[:, None, :, :0])[0][:, 0]
 
 
 def _empty_copy(layer: Any) -> Any:

@@ -12,7 +12,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from wordorder.attention import Keys
 from wordorder.memory import MemoryState, Segment
-from wordorder.models.cached_features import extend_features, extend_input, make_room
+from wordorder.models.cached_features import extend_features, extend_input, layer_with_window, make_room
 from wordorder.models.configuration import WordOrderConfig
 
 
@@ -20,7 +20,8 @@ class BoundCache:
     """A Hugging Face cache with the methods of `wordorder.networks.Cache`.
 
     It holds keys as they were projected, before any rotation: of no use to transformers' own models. Features of keys
-    and rows of the layers' input are in further layers, after those of the network.
+    and rows of the layers' input are in further layers, after those of the network. Of a layer with a window it keeps
+    the keys of the window.
     """
 
     def __init__(self, cache: Cache, *, layers: int, features: bool = False, source: bool = False) -> None:
@@ -50,9 +51,9 @@ class BoundCache:
         return int(self.cache.cross_attention_cache.get_seq_length())
 
     def extend(self, layer: int, keys: Keys, window: int | None = None) -> Keys:
-        del window  # what is dropped is the cache's own affair
+        layer_with_window(self._own, layer, None if window is None else window - 1)
         k, v = self._own.update(keys.k, keys.v, layer)
-        return Keys(k, v, extend_features(self._own, layer, self._layers, keys.features))
+        return Keys(k, v, extend_features(self._own, layer, self._layers, keys.features, window))
 
     def extend_input(self, layer: int, x_BTC: Tensor, count: int) -> Tensor:
         return extend_input(self._own, layer, self._layers, x_BTC, count)
