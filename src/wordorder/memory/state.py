@@ -102,7 +102,8 @@ class MemoryState:
 
     def columns(self, index: slice | Tensor) -> Self:
         """Return a state with these slots only: a slice, or their numbers, long (M,) for all rows or (B, M) by row."""
-        if isinstance(index, slice) and len(range(self.length)[index]) == self.length:
+        length = self.length
+        if isinstance(index, slice) and len(range(length)[index]) == length:
             return self
 
         def of_slots(tensor: Tensor) -> Tensor:

@@ -38,11 +38,13 @@ class Mask:
     tokens_BS: Tensor | None = None
 
     def __post_init__(self) -> None:
-        _check_tokens(self.tokens_BS)
+        if self.tokens_BS is not None:
+            _check_tokens(self.tokens_BS)
         if isinstance(self.query, Packed) != isinstance(self.key, Packed):
             kinds = type(self.query).__name__, type(self.key).__name__
             raise ValueError(f"query and key must both be Packed or neither, got {kinds[0]} and {kinds[1]}")
-        check_rows_agree("query", self.query, "key", self.key)
+        if self.query is not self.key:
+            check_rows_agree("query", self.query, "key", self.key)
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"low must be at most high, or there is nothing to see; got {self.low} and {self.high}")
 
@@ -139,7 +141,7 @@ def seen_diagonals(mask: Mask | Tensor | None, left: int | None, diagonals: int)
 
 def _check_tokens(tokens: object) -> None:
     """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is."""
-    if tokens is None or (isinstance(tokens, Tensor) and tokens.dtype == torch.bool and tokens.dim() == 2):
+    if isinstance(tokens, Tensor) and tokens.dtype == torch.bool and tokens.dim() == 2:
         return
     if not isinstance(tokens, Tensor):
         remedy = "make it one with torch.tensor(..., dtype=torch.bool)"

@@ -25,7 +25,8 @@ class Contiguous:
     padded on the left."""
 
     def __post_init__(self) -> None:
-        _check_length(self.length)
+        if type(self.length) is not int or self.length < 1:
+            _check_length(self.length)
         if isinstance(self.offset, Tensor):
             _check_integers("offset", self.offset, "(batch,)", axes=(1,))
         elif isinstance(self.offset, float):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -44,33 +44,22 @@ class TileOptions:
     kinds: tuple[Kind, ...]
     tile_mask: TileMask
     rows_may_be_fully_masked: bool
-    dropout: Dropout
+    dropout: Dropout | None
     keep: bool
     return_lse: bool
 
 
-@dataclass(frozen=True)
 class Inputs:
     """Queries, keys and values of a call."""
 
-    q_BHTD: Tensor
-    k_BHSD: Tensor
-    v_BHSE: Tensor
-
-    @property
-    def input_dtype(self) -> torch.dtype:
+    def __init__(self, q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor) -> None:
+        self.q_BHTD, self.k_BHSD, self.v_BHSE = q_BHTD, k_BHSD, v_BHSE
+        self.input_dtype = q_BHTD.dtype
         """Dtype of the inputs, and of the products with weights or with gradients of scores."""
-        return self.q_BHTD.dtype
-
-    @property
-    def accum_dtype(self) -> torch.dtype:
-        """Return the dtype of scores and sums, at least float32."""
-        return torch.promote_types(self.input_dtype, torch.float32)
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Return the numbers of heads, queries and keys."""
-        return self.q_BHTD.shape[1], self.q_BHTD.shape[2], self.k_BHSD.shape[2]
+        self.accum_dtype = torch.promote_types(q_BHTD.dtype, torch.float32)
+        """Dtype of scores and sums."""
+        self.sizes = q_BHTD.shape[1], q_BHTD.shape[2], k_BHSD.shape[2]
+        """Numbers of heads, queries and keys."""
 
     def scratch(self, shape: tuple[int, int, int]) -> Tensor:
         """Allocate memory for one tile, to be used for all tiles in turn."""
@@ -131,11 +120,11 @@ def attend(
         kinds=tuple(kinds),
         tile_mask=tile_mask,
         rows_may_be_fully_masked=tile_mask.mask is not None or any(bias.may_hide for bias in biases),
-        dropout=Dropout(dropout, batch=batch, queries=queries, keys=keys),
+        dropout=Dropout.of(dropout, batch=batch, queries=queries, keys=keys),
         keep=keep,
         return_lse=return_lse,
     )
-    output, lse = _Attention.apply(options, q_BHTD, k_BHSD, v_BHSE, *(tensor.to(accum_dtype) for tensor in tensors))
+    output, lse = _Attention.apply(options, q_BHTD, k_BHSD, v_BHSE, *[tensor.to(accum_dtype) for tensor in tensors])
     return output, lse if return_lse else None
 
 
@@ -298,7 +287,9 @@ class _Rows:
         """Write output and log-sum-exp of the rows; a fully masked row has 0 and -inf."""
         lse.copy_(self.weight.log().add_(self.largest))
         weight = self.weight.masked_fill(self.weight == 0, 1) if options.rows_may_be_fully_masked else self.weight
-        output.copy_(self.value.div_(weight).mul_(options.dropout.rescale))
+        output.copy_(self.value.div_(weight))
+        if options.dropout:
+            output.mul_(options.dropout.rescale)
 
 
 def _outputs(inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -29,8 +29,8 @@ class TileSlice(NamedTuple):
 
     def shape(self) -> tuple[int, int, int]:
         """Return the numbers of heads, rows and columns."""
-        heads, rows, keys = (part.stop - part.start for part in self)
-        return heads, rows, keys
+        heads, rows, keys = self
+        return heads.stop - heads.start, rows.stop - rows.start, keys.stop - keys.start
 
     def size(self) -> int:
         """Return the number of elements."""
@@ -175,10 +175,13 @@ class Dropout:
         self.level = min(round(probability * LEVELS), LEVELS - 1)
         self.probability = self.level / LEVELS
         self.batch, self.queries, self.keys = batch, queries, keys
-        self.seed = int(torch.randint(2**62, (), device="cpu").item()) if self.level else 0
+        self.seed = int(torch.randint(2**62, (), device="cpu").item())
 
-    def __bool__(self) -> bool:
-        return self.level > 0
+    @classmethod
+    def of(cls, probability: float, *, batch: int, queries: int, keys: int) -> "Dropout | None":
+        """Return the mask; None, and nothing drawn, where the probability rounds to 0."""
+        rounds_to_0 = round(probability * LEVELS) == 0
+        return None if rounds_to_0 else cls(probability, batch=batch, queries=queries, keys=keys)
 
     @property
     def rescale(self) -> float:
