@@ -112,7 +112,8 @@ def build_encoding(
         if not issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding | OnLayerInput | OnScoresByInput):
             told["width"] = heads * head_dim  # that of queries, which some models have wider or narrower than x
         if issubclass(CATALOG[part], OnLayerInput):
-            told["bidirectional"] = use != "decoder"  # slots that look ahead attend, and their rows do not
+            # a memory that looks ahead lets its slots attend to the right; no row of the input may read there
+            told["bidirectional"] = use != "decoder"
         arguments = {key: value for key, value in told.items() if key in takes}
         parts[keys[part]] = CATALOG[part](**{**arguments, **options_of_part})
     _check_embeddings(name, names_by_layer)

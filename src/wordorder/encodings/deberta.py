@@ -219,11 +219,11 @@ def _at_pairs(x_BHTD: Tensor, rows_1HXD: Tensor, row_BTS: Tensor) -> Tensor:
 
 
 def _log_bucket(back: Tensor, buckets: int, max_distance: int) -> Tensor:
-    """Return DeBERTa-v2's signed bucket of ``i - j``, long, of its shape; the ends are outside -buckets .. buckets - 1.
+    """Return DeBERTa-v2's signed bucket of ``i - j``, long, of its shape: -buckets .. buckets, the last without a row.
 
     With m = buckets / 2 and M = max_distance: the distance itself up to m, else with its sign
-    ``m + ceil(log(|i - j| / m) / log((M - 1) / m) * (m - 1))``. Borders are computed once in exact float64 and looked
-    up, not by taking a logarithm of each distance: M - 1 is the last of its bucket on every device.
+    ``m + ceil(log(|i - j| / m) / log((M - 1) / m) * (m - 1))``. Borders, the first distance of each bucket beyond m,
+    are computed in Python's float64, with no logarithm of each distance: M - 1 ends its bucket on every device.
     """
     middle = buckets // 2
     growth = math.log((max_distance - 1) / middle) / (middle - 1)

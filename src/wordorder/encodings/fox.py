@@ -147,7 +147,7 @@ class FoxTerm(ContentTerm):
 
 
 def _at_queries(of_keys_BHS: Tensor, query: Positions | None, key: Positions | None, queries: int) -> Tensor:
-    """Return the numbers of the queries, which are keys too: those in their columns, else the last ones."""
+    """Return the numbers of the queries, which are keys too: of the same positions, else the last ones."""
     keys = of_keys_BHS.shape[-1]
     if keys == queries or not (isinstance(query, Contiguous) and isinstance(key, Contiguous)):
         return of_keys_BHS[..., keys - queries :]

@@ -147,7 +147,8 @@ class YaRNRotary(Rotary):
         ramp="turns"       gamma_i = clip((r_i - alpha) / (beta - alpha), 0, 1)
 
     The paper writes the second. The authors' code, and so every published checkpoint, transformers, vLLM and llama.cpp
-    have the first, which is the default here. At factor 16 the second has down to 0.30 of its frequencies in between.
+    have the first, which is the default here. Between the two ends, at factor 16, frequencies by the second are down to
+    0.30 of those by the first. As in that code, low is at least 0 and high at most D - 1.
 
     Args:
         head_dim: channels per head, D; positive and even.

@@ -273,14 +273,14 @@ def _with_zero_gradient(vector: Tensor, other: Tensor) -> Tensor:
 
 
 def _occurring(back_BTS: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distances that occur, ascending, (1, W), and the column of each pair.
+    """Return distances, ascending, (1, W), with all that occur among them, and the column of each pair.
 
-    It reads the tensor, because arbitrary positions do not tell otherwise how many rows are needed.
+    It reads the tensor, and waits for a GPU: arbitrary positions do not tell otherwise how many rows are needed.
     """
     if back_BTS.numel() == 0:
         return back_BTS.new_zeros(1, 1), back_BTS
     low, high = int(back_BTS.min()), int(back_BTS.max())
-    if high - low < 4 * back_BTS.numel():
+    if high - low < 4 * back_BTS.numel():  # not so many that sorting all pairs would save memory
         return torch.arange(low, high + 1, device=back_BTS.device)[None], back_BTS - low
     found_W, column_BTS = torch.unique(back_BTS, return_inverse=True)
     return found_W[None], column_BTS

@@ -1,4 +1,4 @@
-"""Words as waves over positions: gather rows of tables, turn by an angle; with a backward pass that keeps nothing.
+"""Words as waves over positions: rows of tables turned by an angle; the backward pass keeps the outputs alone.
 
 Wang et al. 2020, "Encoding word order in complex embeddings", https://arxiv.org/abs/1912.12333, Eq. 8, for token j at
 position p, with amplitude r, frequency w [radians per token], initial phase theta [radians] and, beyond the paper, the
@@ -9,8 +9,8 @@ decay rate softplus(c) [1 / token]::
 Every table is (V, D), or (1, D) where all words share it, or (V, 1) where all channels do. Given the gradients g and h
 of real and imag, the backward pass needs no more than the outputs themselves::
 
-    dm m = g real + h imag,   da = h real - g imag,   dr = dm m / r,   dw = p da,   dtheta = da,
-    dc = -max(p, 0) sigmoid(c) dm m
+    m dm = g real + h imag,   da = h real - g imag,   dr = m dm / r,   dw = p da,   dtheta = da,
+    dc = -max(p, 0) sigmoid(c) m dm
 
 so that nothing but the outputs, which the next layer keeps anyway, stays in memory. Near r = 0 the cosine and sine are
 computed anew. Where they are cheap (shared by a batch, or by all channels) they are computed anew always.

@@ -117,7 +117,7 @@ def _places_of(encoding: Composition, layer: int) -> set[type[Encoding]]:
 
 
 def _remove(order: WordOrder, above: nn.Module, path: str, instead: nn.Module | None) -> None:
-    """Take a module out of the model, or put another in its place; of a table the numbers go, and the memory."""
+    """Take a module out of the model, or put another in its place; of weights, unswap needs the shapes alone."""
     module = above.get_submodule(path)
     order.removed += ((above, path, module.to("meta") if list(module.parameters()) else module),)
     if instead is None:

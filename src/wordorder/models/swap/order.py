@@ -181,7 +181,10 @@ class WordOrder(nn.Module):
                 )
 
     def _cache(self, inputs: dict[str, Any]) -> Any:
-        """Return the cache of the self-attention, with room for features; made here where the model would make one."""
+        """Return the cache of the self-attention; with room for features where keys have some.
+
+        For those a cache is made, and put among the inputs, where the model would make one later.
+        """
         name = "cache" if "cache" in self.argument_names else "past_key_values"
         cache = inputs.get(name)
         cache = inputs.get("past_key_values") if cache is None else cache  # the older name is taken too

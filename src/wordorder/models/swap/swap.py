@@ -96,8 +96,9 @@ def swap_encoding(
 def unswap(model: PreTrainedModel) -> PreTrainedModel:
     """Make a swapped model a plain one of transformers again, in place, with what its encoding has learned.
 
-    Possible where the encoding is of the kind that the model had: "model"; "rope" in a model that rotates with the same
-    base; "t5" in a T5 with as many buckets; "learned" in a model with a table of as many positions.
+    Possible where the encoding is of the kind that the model had: "model"; "rope" in a model that rotates whole heads
+    with the same base, unscaled; "t5" in a T5 with the same buckets and max_distance; "learned" in a model with a table
+    of as many positions.
 
     Raises:
         BadInput: the model is not swapped, or has an encoding that the plain model cannot compute.
