@@ -76,11 +76,30 @@ def test_tokens_are_taken_back_as_far_as_they_are_held():
         cache.crop(-6)
     short = DynamicCache()
     decoder(IDS[:, :7], past_key_values=short, use_cache=True)
+    short.crop(-30)
+    assert short.get_seq_length() == 0
+    decoder(IDS[:, :7], past_key_values=short, use_cache=True)
     short.crop(-6)  # all of them are held yet
     again = decoder(IDS[:, 1:], past_key_values=short, use_cache=True).logits
     assert_close(again, decoder(IDS).logits[:, 1:], rtol=0, atol=1e-10)
     short.reset()
+    short.crop(-3)
     assert_close(decoder(IDS, past_key_values=short).logits, decoder(IDS).logits, rtol=0, atol=1e-10)
+
+
+def test_a_crop_that_broke_off_is_seen():
+    decoder, cache = model("none,rope@4"), DynamicCache()
+    decoder(IDS, past_key_values=cache, use_cache=True)
+    with pytest.raises(BadInput, match="at most 5 tokens"):
+        cache.crop(-6)
+    with pytest.raises(BadInput, match="hold different numbers of tokens"):
+        decoder(IDS[:, 14:], past_key_values=cache, use_cache=True)
+
+
+def test_a_cache_holds_no_view_of_a_whole_prompt():
+    decoder, cache = model("rope@4,none"), DynamicCache()
+    decoder(IDS, past_key_values=cache, use_cache=True)
+    assert cache.layers[0].keys.untyped_storage().nbytes() == 2 * 4 * 8 * 6 * 8
 
 
 def test_dropped_keys_are_not_read_where_tokens_have_gaps():

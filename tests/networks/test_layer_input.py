@@ -9,6 +9,7 @@ from network_cases import decoder, padded, shaken, texts
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
+from transformers import DynamicCache
 
 from wordorder import Decoder, Encoder, LookAheadMemory, MultiheadAttention, Positional, SegmentRecurrence, attention
 from wordorder.encodings import CATALOG, build_encoding, register_encoding
@@ -16,7 +17,7 @@ from wordorder.errors import BadInput
 from wordorder.memory import SameLayerRecurrence
 from wordorder.models import WordOrderDecoderConfig, WordOrderDecoderForCausalLM
 from wordorder.networks import KeyValueCache, check_encoding
-from wordorder.ops import Contiguous
+from wordorder.ops import Contiguous, Packed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contribution"))
 from convolution import Convolution
@@ -215,6 +216,39 @@ def test_torchs_attention_with_it_equals_a_changed_input(float_mask):
         ours(x, x, x.clone())
     with pytest.raises(BadInput, match="causal=True"):
         ours(x, x, x, attn_mask=torch.ones(9, 9).triu(1).bool())
+
+
+def test_rows_that_need_not_be_neighbours_are_refused():
+    network, gaps = decoder("rope+convolution"), torch.arange(20)[None].expand(2, 20)
+    with pytest.raises(BadInput, match="positions of single tokens may leave gaps"):
+        network(IDS, gaps)
+    cache, packed = KeyValueCache(), Packed(gaps, torch.zeros_like(gaps))
+    network(IDS, cache=cache)
+    later = Packed(torch.cat((gaps, gaps + 20), 1), torch.zeros(2, 40, dtype=torch.long))
+    with pytest.raises(BadInput, match="Packed without a cache"):
+        network(IDS, packed, key_positions=later, cache=cache)
+    positional, x = Positional("convolution", width=16, heads=2, layers=1, causal=True), torch.randn(2, 4, 16)
+    order = positional.prepare(x, positions=Contiguous(4, 5), key_positions=Contiguous(9))
+    with pytest.raises(BadInput, match="pass a cache in place of key_positions"):
+        order.input(0, x)
+
+
+def test_a_mask_with_a_hole_in_a_cache_of_hugging_face_is_refused():
+    config = WordOrderDecoderConfig(
+        vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, encoding="rope+convolution"
+    )
+    model, cache, mask = WordOrderDecoderForCausalLM(config).eval(), DynamicCache(), torch.ones_like(IDS)
+    mask[1, 8:11] = 0
+    model(IDS[:, :11], attention_mask=mask[:, :11], past_key_values=cache, use_cache=True)
+    with pytest.raises(BadInput, match="no padding between its tokens"):
+        model(IDS[:, 11:], attention_mask=mask, past_key_values=cache, use_cache=True)
+
+
+@pytest.mark.slow
+def test_it_compiles_without_a_break():
+    network = decoder("convolution").float()
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(IDS).hidden, network(IDS).hidden, rtol=1e-4, atol=1e-5)
 
 
 def test_attention_alone_does_not_see_the_input_of_layers():

@@ -78,8 +78,9 @@ class Source(NamedTuple):
 
 
 def last_rows(rows_BNC: Tensor, count: int) -> Tensor:
-    """Return the last rows, at most ``count``."""
-    return rows_BNC[:, max(rows_BNC.shape[1] - count, 0) :]
+    """Return the last rows, at most ``count``; not a view, which would hold on to all."""
+    rows = rows_BNC.shape[1]
+    return rows_BNC if rows <= count else rows_BNC[:, rows - count :].clone()
 
 
 class LayerStep:

@@ -22,7 +22,8 @@ from wordorder.encodings.places import (
     ReplacesEmbedding,
 )
 from wordorder.encodings.terms import LayerTerms, Term, Terms, combine_terms
-from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions, check_positions_fit
+from wordorder.errors import BadInput
+from wordorder.ops import Contiguous, Packed, Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.execution import no_autocast
 from wordorder.ops.positions import check_rows_agree, last_positions
 
@@ -192,6 +193,8 @@ class Composition(nn.Module):
         Each part is called once; ``within_windows``, for queries at the end of a text without gaps, once for each
         window: the terms of a kind are then of the last keys alone, those that a query sees.
         """
+        if self.changes_layer_input:
+            _check_neighbours(query, key)
         terms: dict[tuple[str, int | None], Term] = {}
         kinds: tuple[Terms, ...] = ()
         for scale, kind in zip(self.scales, self.kinds, strict=True):
@@ -238,6 +241,16 @@ class Composition(nn.Module):
             if isinstance(encoding, Encoding)
             for part, count in encoding.cost_parts().items()
         }
+
+
+def _check_neighbours(query: Positions, key: Positions) -> None:
+    """Refuse positions by which rows that stand side by side need not be neighbours in their text."""
+    packed = isinstance(query, Packed) and query.length == key.length
+    if not packed and not (isinstance(query, Contiguous) and isinstance(key, Contiguous)):
+        raise BadInput(
+            "this encoding reads neighbouring rows, and positions of single tokens may leave gaps: pass Contiguous(T,"
+            " offset), or Packed without a cache; a text in a cache has no padding between its tokens"
+        )
 
 
 def encoding_parameters(network: nn.Module) -> dict[str, nn.Parameter]:

@@ -227,7 +227,8 @@ class OnLayerInput(InAttention):
     """An encoding that adds to the input of each layer's attention what it makes of the rows around (convolutions).
 
     The input is what queries, keys and values are projected from: in a block with its norm first, what the norm gives.
-    Several such encodings in a layer read the same rows, and their terms are added.
+    Several such encodings in a layer read the same rows, and their terms are added. Rows that stand side by side must
+    be neighbours in their text: positions are `Contiguous` or `Packed`; slots of a memory count as neighbours.
     """
 
     place = "input of layers"

@@ -45,7 +45,10 @@ class Terms:
     @property
     def rows_before(self) -> int:
         """The number of earlier rows that the terms of the input read."""
-        return max((term.rows_before for term in self.inputs), default=0)
+        rows = 0
+        for term in self.inputs:  # a compiler traces no max of a generator
+            rows = max(rows, term.rows_before)
+        return rows
 
     def change_input(self, x_BTC: Tensor, rows_BNC: Tensor) -> Tensor:
         """Return the input of attention with its terms added.

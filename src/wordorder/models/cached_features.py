@@ -1,7 +1,6 @@
-"""Features of keys and rows of the layers' input, as further layers of Hugging Face's caches.
+"""Features of keys (layers L to 2 L - 1) and rows of the layers' input (after them) in Hugging Face's caches.
 
-They are reordered and cropped with the cache: those of keys are layers L to 2 L - 1 of the cache of a network of L
-layers, and rows come after them.
+They are reordered and cropped with the cache.
 """
 
 # transformers' caches are typed in part only
@@ -24,21 +23,20 @@ def make_room(cache: Any, layers: int) -> None:
         BadInput: it was filled without features.
     """
     lazy = getattr(cache, "layer_class_to_replicate", None) is not None
-    if len(cache.layers) > layers:
+    of_features = cache.layers[layers : 2 * layers]
+    has_rows = len(cache.layers) > 2 * layers  # of an encoding that may have had no features
+    if of_features and not (has_rows and not any(layer.get_seq_length() for layer in of_features)):
         return
     if len(cache.layers) and cache.get_seq_length():
         raise BadInput("the cache was filled without the gates of fox; begin with an empty one")
-    if not lazy:
+    if not lazy and not of_features:
         cache.layers += [_empty_copy(layer) for layer in cache.layers]
 
 
 def extend_features(
     cache: Any, layer: int, layers: int, features: dict[str, Tensor], window: int | None = None
 ) -> dict[str, Tensor]:
-    """Take the features of this step's keys of a layer, (B, H, T, F) by name, and return those of all keys so far.
-
-    Those beyond a window may be dropped.
-    """
+    """Take the features of this step's keys of a layer, (B, H, T, F) by name, and return those of all keys so far."""
     if not features:
         return features
     joined_BHTF = torch.cat(tuple(features.values()), dim=-1)
@@ -50,11 +48,7 @@ def extend_features(
 
 
 class LastRows(DynamicLayer):
-    """The last rows of keys and values that later tokens read, and those that assisted decoding may take back.
-
-    Args:
-        count: rows that later tokens read.
-    """
+    """The last ``count`` rows of keys and values, which later tokens read, and some that may be taken back."""
 
     spare = 128
     is_sliding = True
@@ -65,11 +59,15 @@ class LastRows(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Take the rows of this step, and return them behind the last ``count`` of earlier ones."""
-        read = min(self.cumulative_length, self.count) + key_states.shape[2]
+        span = min(self.cumulative_length, self.count) + key_states.shape[2]
         self.cumulative_length += key_states.shape[2]
         rows = super().update(key_states, value_states)
-        self.keys, self.values = (held[:, :, -self.count - self.spare :] for held in rows)
-        keys, values = (held[:, :, held.shape[2] - read :] for held in rows)
+        limit = self.count + self.spare
+        if rows[0].shape[2] > limit:
+            self.keys, self.values = (held[:, :, -limit:] for held in rows)
+            if key_states.shape[2] > 1:  # a view would hold on to a whole prompt
+                self.keys, self.values = self.keys.clone(), self.values.clone()
+        keys, values = (held[:, :, held.shape[2] - span :] for held in rows)
         return keys, values
 
     def get_seq_length(self) -> int:
@@ -81,7 +79,7 @@ class LastRows(DynamicLayer):
         return 0 if self.keys is None else self.cumulative_length - self.keys.shape[2]
 
     def crop(self, tokens_to_remove: int) -> None:
-        removed = -tokens_to_remove
+        removed = min(-tokens_to_remove, self.cumulative_length)
         if self.dropped and self.cumulative_length - self.dropped - removed < self.count:
             raise BadInput(f"at most {self.spare} tokens can be taken back from a layer with a window, got {removed}")
         super().crop(tokens_to_remove)
@@ -89,11 +87,7 @@ class LastRows(DynamicLayer):
 
 
 def layer_with_window(cache: Any, index: int, count: int | None) -> Any:
-    """Return layer ``index`` of a cache, which holds the last ``count`` rows where it is empty; None = it holds all.
-
-    Raises:
-        BadInput: all rows are asked for, and some have been dropped.
-    """
+    """Return layer ``index`` of a cache, which from now on holds the last ``count`` rows; None = it holds all."""
     while len(cache.layers) <= index:  # as a cache that was made without a configuration grows
         cache.layers.append(DynamicLayer())
     layer = cache.layers[index]
@@ -105,11 +99,7 @@ def layer_with_window(cache: Any, index: int, count: int | None) -> Any:
 
 
 def extend_input(cache: Any, layer: int, layers: int, x_BTC: Tensor, count: int) -> Tensor:
-    """Take the rows of this step's input of a layer, and return them behind the last ``count`` of earlier ones.
-
-    Raises:
-        BadInput: the cache was filled without such rows.
-    """
+    """Take rows of a layer's input, and return them behind the last ``count`` of earlier steps."""
     rows = layer_with_window(cache, 2 * layers + layer, count)
     if not rows.get_seq_length() and cache.get_seq_length(layer):
         raise BadInput(

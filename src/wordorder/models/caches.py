@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from wordorder.attention import Keys
+from wordorder.errors import BadInput
 from wordorder.memory import MemoryState, Segment
 from wordorder.models.cached_features import extend_features, extend_input, layer_with_window, make_room
 from wordorder.models.configuration import WordOrderConfig
@@ -37,6 +38,11 @@ class BoundCache:
         self.cache = cache
         self._own: Cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         self._layers = layers
+        own_layers: list[Any] = self._own.layers[:layers]
+        if len({layer.get_seq_length() for layer in own_layers if layer.is_initialized}) > 1:
+            raise BadInput(
+                "layers of the cache hold different numbers of tokens: a step or crop broke off; take an empty one"
+            )
         if features:
             make_room(self._own, layers)
 

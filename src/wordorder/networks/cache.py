@@ -36,11 +36,7 @@ class Cache(Protocol):
         ...
 
     def extend_input(self, layer: int, x_BTC: Tensor, count: int) -> Tensor:
-        """Take the input of a layer's attention in this step, where encodings read rows of earlier ones.
-
-        Returns:
-            the last ``count`` rows of earlier steps, or as many as there are, and these behind them.
-        """
+        """Take the input of a layer's attention, and return it behind the last ``count`` rows of earlier steps."""
         ...
 
     def source(self, layer: int, keys: Keys) -> Keys:

@@ -216,7 +216,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             value: (B, S, vdim) and so on.
             key_padding_mask: (B, S), or (S,) for one text; bool, True = padding, or float, added to the scores.
             need_weights: also return the weights, (B, T, S), or (B, H, T, S) without average_attn_weights.
-            attn_mask: (T, S) or (B * H, T, S); bool, True = hidden, or float, added to the scores.
+            attn_mask: (T, S) or (B * H, T, S); bool, True = hidden, or float, added to the scores. An encoding on the
+                input of attention reads the tokens before a query whatever it hides.
             average_attn_weights: over heads.
             is_causal: hide what comes after a query, beside the masks.
             positions: where the queries stand, (T,) or (B, T); None = 0 .. T - 1.

@@ -50,6 +50,8 @@ class Prepared:
         if len(plan.terms.inputs) == 0:
             return x
         self._check_layer_input(x)
+        if self.cache is None and self.call.keys != self.call.queries:
+            raise BadInput("this encoding reads the input of earlier tokens: pass a cache in place of key_positions")
         if layer in self.changed and self.cache is not None:
             raise BadInput(f"the cache has taken the input of layer {layer}: call input once per layer and step")
         self.changed.add(layer)
@@ -142,7 +144,7 @@ class Prepared:
     def _check_layer(self, layer: object) -> None:
         if type(layer) is not int:
             raise BadInput(
-                f"attend(layer, q, k, v): layer must be the index of the layer, a whole number from 0, got"
+                f"layer, the first argument, must be the index of the layer, a whole number from 0, got"
                 f" {type(layer).__name__}"
             )
         if not 0 <= layer < self.call.layers:
@@ -151,6 +153,7 @@ class Prepared:
             )
 
     def _check_layer_input(self, x: Tensor) -> None:
+        check_tensor("x", x)
         if x.dim() != 3 or x.shape[:2] != (self.call.batch, self.call.queries):
             raise BadInput(
                 f"x must be (batch, tokens, channels) with {self.call.batch} rows of {self.call.queries} tokens, got"
