@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from allocations import Allocations
-from test_tiles import BIASES, HEADS, masks, tensors
+from bias_cases import BIASES, HEADS, masks, tensors
 from torch.testing import assert_close
 
 from wordorder.attention import Call, attend, attention, plan_attention

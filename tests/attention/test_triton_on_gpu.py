@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_tiles import BIASES, HEADS, masks
+from bias_cases import BIASES, HEADS, masks
 
 from wordorder import Decoder
 from wordorder.attention import attention

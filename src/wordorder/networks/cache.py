@@ -11,7 +11,7 @@ from wordorder.errors import BadInput
 
 
 class Cache(Protocol):
-    """The cache that a decoder needs; `wordorder.models` binds Hugging Face's caches to it.
+    """The cache that a decoder needs: a `KeyValueCache`, or one of Hugging Face (`wordorder.models.caches.BoundCache`).
 
     Keys are held as the projection gave them, before any rotation or shift: `attention` moves all of them by the
     plan's positions at every step, so that every encoding gives what it gives without a cache.
@@ -77,6 +77,11 @@ class KeyValueCache(Cache):
         """Number of rows; None before the first step."""
         return next(iter(self._keys.values())).k.shape[0] if self._keys else None
 
+    def check_rows(self, batch: int | None) -> None:
+        """Raise BadInput where the cache holds another number of rows than a step has; None is none yet."""
+        if None not in (batch, self.batch) and batch != self.batch:
+            raise BadInput(f"cache holds {self.batch} rows, got {batch}; cache.reorder(rows) gives it as many")
+
     def tokens(self, layer: int) -> int:
         """Return the number of tokens that layer ``layer`` has read, those without keys here included."""
         return self._tokens.get(layer, 0)
@@ -85,6 +90,7 @@ class KeyValueCache(Cache):
         tokens = self.tokens(layer) + keys.k.shape[2]
         if layer in self._keys:
             earlier = self._keys[layer]
+            self.check_rows(keys.k.shape[0])
             if window is None and earlier.k.shape[2] < self.tokens(layer):
                 raise BadInput(
                     f"the cache has dropped keys of layer {layer}, which had a window: begin with an empty one where"

@@ -348,7 +348,8 @@ class Positional(nn.Module):
             keys = _typed("key_positions", key_positions)
         else:
             keys = where if cache is None or not cache.length else _with_earlier(where, cache.length)
-        tokens_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, device=x.device)
+        held = keys.length - where.length if key_positions is None else 0
+        tokens_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, cached=held, device=x.device)
         mask = Mask(where, keys, high=0 if self.causal else None, tokens_BS=tokens_BS)
         call = Call(
             batch=x.shape[0],
@@ -372,18 +373,17 @@ class Positional(nn.Module):
             BadInput: this is not causal, so that earlier tokens would change.
         """
         cache = KeyValueCache()
-        self._check_cache(cache, 1, None)
+        self._check_cache(cache, None, None)
         return cache
 
-    def _check_cache(self, cache: object, batch: int, key_positions: object) -> None:
+    def _check_cache(self, cache: object, batch: int | None, key_positions: object) -> None:
         if not isinstance(cache, KeyValueCache):
             raise BadInput(f"cache must be one of positional.cache(), got {type(cache).__name__}")
         if not self.causal:
             raise BadInput("a cache is for causal networks, whose earlier tokens do not change; pass causal=True")
         if key_positions is not None:
             raise BadInput("key_positions: a cache knows where its keys stand; leave it out")
-        if cache.batch not in (None, batch):
-            raise BadInput(f"cache holds {cache.batch} rows, got {batch}; cache.reorder(rows) gives it as many")
+        cache.check_rows(batch)
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
         """Raise BadInput, which says what to call: positions act in more than one place."""

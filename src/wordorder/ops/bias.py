@@ -25,7 +25,7 @@ class Bias(ABC):
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """Return the term written out, (B or 1, H, T, S)."""
+        """Return the term written out, (B or 1, H or 1, T, S); axes of a `DenseBias` may be 1 wherever it is."""
 
     @property
     @abstractmethod

@@ -182,9 +182,12 @@ def check_key_padding(
 ) -> None:
     """Refuse a padding mask (True = padding) that is not bool (batch, tokens): any other may mean the opposite.
 
+    Args:
+        cached: number of tokens in a cache, which ``tokens`` includes; for the message.
+        device: of the tokens.
+
     Raises:
-        BadInput: names what was given and the remedy; or it is sparse, or without values where the tokens' ``device``
-            has some. ``cached`` is the number of tokens in the cache, for the message.
+        BadInput: names what was given and the remedy; or it is sparse, or without values where ``device`` has some.
     """
     if mask is None:
         return

@@ -48,7 +48,7 @@ class Flex(Backend):
         if call.return_lse or call.return_weights or call.dropout or call.content:
             return "gives no log-sum-exp, weights, dropout or terms by content; take backend='reference' or None"
         on_gpu = call.device.type == "cuda"
-        if not on_gpu and call.training:
+        if not on_gpu and call.training:  # torch's function has no gradient on a CPU
             return "trains on a CUDA device only; take backend=None"
         if not call.structured:
             return "wants a bias of low-rank and Toeplitz parts; take backend=None"
