@@ -56,7 +56,7 @@ def cost(
         sides |= {"use_cache": True} if FAMILIES[config.model_type].causal else {}
     if getattr(config, "memory", "none") != "none":
         with torch.no_grad():
-            while "memory" not in sides or sides["memory"].length < model.config.memory_length:
+            for _ in range(-(-model.config.memory_kept().reach // length)):
                 sides["memory"] = model(**sides).memory
     kept = _KeptBytes(model)
     # deterministic counting: dropout keeps masks, which belong to the activations

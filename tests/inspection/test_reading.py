@@ -225,7 +225,7 @@ def test_what_cannot_be_watched_is_refused():
     ("memory", "fields", "said"),
     [
         ("none", {}, "no memory"),
-        ("segment-recurrence", {}, "only look-ahead memory changes its slots"),
+        ("segment-recurrence", {}, "only in look-ahead memory do slots read on"),
         ("look-ahead", {"num_hidden_layers": 1}, "one layer"),
         ("look-ahead", {"memory_length": 90}, "never full"),
         ("look-ahead", {"segment_length": 90}, "no longer than one segment"),

@@ -1,6 +1,7 @@
 """Decoders with a memory, written from the equations: one token, one head and one key at a time, in float64.
 
-Dai et al. 2019, Sec. 3.2 and 3.3; Ji et al. 2022, Sec. 3. Nothing of the package is used but the weights' names.
+Dai et al. 2019, Sec. 3.2 and 3.3; Rae et al. 2020, Sec. 3; Ji et al. 2022, Sec. 3. Nothing of the package is used but
+the weights' names.
 """
 
 import math
@@ -17,6 +18,8 @@ class Kept:
     previous_first: int = 0
     next_place: int = 0
     hidden: list = field(default_factory=list)  # segment recurrence: per layer, per slot
+    compressed: int = 0  # compressive: of these the first ones stand for several tokens
+    loss: object = 0.0
     embeddings: list = field(default_factory=list)  # look-ahead: per slot
     read_outs: list = field(default_factory=list)  # look-ahead: per layer, per slot, (H, D)
     normalisers: list = field(default_factory=list)
@@ -106,11 +109,44 @@ class SlowDecoder:
     def finish(self, x):
         return self.norm(x, "final_norm") if self.pre else x
 
-    def recurrent(self, tokens, kept, length, *, same_length=False, same_layer=False, first_tokens=0):
+    def mean_or_convolution(self, layer, group):
+        if f"memory_weights.{layer}.weight" not in self.p:
+            return torch.stack(group).mean(0)
+        weight, bias = (self.p[f"memory_weights.{layer}.{name}"] for name in ("weight", "bias"))
+        return bias + sum(part @ x for part, x in zip(weight.split(self.width, dim=1), group, strict=True))
+
+    def compress(self, layer, slots, compressed, rate, recent, most):
+        """The slots after as many compressions as it takes to leave at most ``recent`` tokens as they are."""
+        while len(slots) - compressed > recent:
+            new = self.mean_or_convolution(layer, slots[compressed : compressed + rate]).detach()
+            slots = [*slots[:compressed], new, *slots[compressed + rate :]]
+            compressed += 1
+        gone = max(compressed - most, 0)
+        return slots[gone:], compressed - gone
+
+    def reconstruction(self, layer, queries, old, rate):
+        """The loss of one layer: old slots, in whole groups, and what they are compressed to."""
+        if not old:
+            return 0.0
+
+        def read(q, rows):
+            found = []
+            for head in range(self.heads):
+                keys = [self.projected(layer, x)[1][head] for x in rows]
+                values = [self.projected(layer, x)[2][head] for x in rows]
+                weights = torch.softmax(torch.stack([(q[head] * k).sum() / math.sqrt(self.dim) for k in keys]), 0)
+                found.append(sum(w * v for w, v in zip(weights, values, strict=True)))
+            return torch.stack(found)
+
+        new = [self.mean_or_convolution(layer, old[n : n + rate]) for n in range(0, len(old), rate)]
+        return torch.stack([(read(q, old) - read(q, new)) ** 2 for q in queries]).mean()
+
+    def recurrent(self, tokens, kept, length, *, same_length=False, same_layer=False, first_tokens=0, compress=None):
         """One segment of segment recurrence: states (T, C), and what is kept after it.
 
         same_layer: a layer keeps what it gives (LaMemo's switch ``enhance_recurrence``), not what it reads.
         first_tokens: so many of the oldest slots are never dropped; the others move up to them.
+        compress: tokens that become one slot, most tokens that stay, most slots of compressed ones.
         """
 
         def newest(slots):
@@ -131,7 +167,19 @@ class SlowDecoder:
                     if 0 <= i - j < self.windows[layer] and not (same_length and i - j >= length)
                 ]
                 new.append(self.rest(layer, x, self.attention(layer, q, i, seen)[0]))
-            after.hidden.append(newest([*old, *(x.detach() for x in (new if same_layer else xs))]))
+            together = [*old, *(x.detach() for x in (new if same_layer else xs))]
+            if compress is None:
+                after.hidden.append(newest(together))
+            else:
+                rate, recent, _ = compress
+                groups = max(-((recent + kept.compressed - len(together)) // rate), 0)
+                groups = min(groups, (len(old) - kept.compressed) // rate)
+                leaving = old[kept.compressed : kept.compressed + groups * rate]
+                after.loss = after.loss + self.reconstruction(
+                    layer, [q for _, q, _, _ in rows[len(old) :]], leaving, rate
+                )
+                slots, after.compressed = self.compress(layer, together, kept.compressed, *compress)
+                after.hidden.append(slots)
             xs = new
         after.places = list(range(after.next_place - len(after.hidden[0]), after.next_place))
         return torch.stack([self.finish(x) for x in xs]), after

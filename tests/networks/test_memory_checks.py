@@ -1,7 +1,7 @@
 """`check_memory` finds nothing in the package's memories and in `fading.py`, and each fault of a wrong one."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -41,13 +41,13 @@ class AcrossRows(SegmentRecurrence):
 
 
 @dataclass(frozen=True)
-class EverySecond(SegmentRecurrence):
+class ThinsAllRows(SegmentRecurrence):
     """It thins rows that would have room for all of their tokens, if a longer one stands beside them."""
 
-    name = "every-second"
+    name = "thins-all-rows"
 
-    def survivors(self, valid_BS, columns):
-        return slice(max(columns - 2 * self.length + 1, 0), columns, 2)
+    def survivors(self, state):
+        return slice(max(state.length - 2 * self.length + 1, 0), state.length, 2)
 
 
 @dataclass(frozen=True)
@@ -56,25 +56,33 @@ class EmptyForTokens(FirstTokensRecurrence):
 
     name = "empty-for-tokens"
 
-    def survivors(self, valid_BS, columns):
-        return super().survivors(None, columns)
+    def survivors(self, state):
+        return super().survivors(replace(state, valid_BM=None))
 
 
 @dataclass(frozen=True)
 class BrokenRows(SegmentRecurrence):
     name = "broken-rows"
 
-    def survivors(self, valid_BS, columns):
-        if valid_BS is not None:
+    def survivors(self, state):
+        if state.valid_BM is not None:
             _a, _b = (1, 2, 3)
-        return super().survivors(valid_BS, columns)
+        return super().survivors(state)
+
+
+@dataclass(frozen=True)
+class ThinsInLeaves(SegmentRecurrence):
+    name = "thins-in-leaves"
+
+    def leaves(self, layer, x_BTC, out_BTC, record, step):
+        return {name: tensor[:, ::2] for name, tensor in super().leaves(layer, x_BTC, out_BTC, record, step).items()}
 
 
 @dataclass(frozen=True)
 class TooMany(SegmentRecurrence):
     name = "too-many"
 
-    def survivors(self, valid_BS, columns):
+    def survivors(self, state):
         return slice(None)
 
 
@@ -107,10 +115,11 @@ class Broken(SegmentRecurrence):
     ("memory", "words"),
     [
         (FirstStepOnly, "token by token"),
-        (EverySecond, "keep all tokens of a row that has fewer than slots"),
+        (ThinsAllRows, "keep all tokens of a row that has fewer than slots"),
         (EmptyForTokens, "a row is read otherwise beside one of another length"),
         (BrokenRows, "it raised ValueError: too many values to unpack"),
         (AcrossRows, "a row is read otherwise beside one of another length"),
+        (ThinsInLeaves, "`leaves` of layer 0 gave 2 rows of hidden.0 for 4 tokens"),
         (TooMany, "it keeps 13 slots, and has a length of 5"),
         (Broken, "it raised KeyError: 'hidden'"),
     ],

@@ -6,7 +6,7 @@ from memory_from_paper import Kept, SlowDecoder
 from torch.testing import assert_close
 
 from wordorder import Decoder, LookAheadMemory, SegmentRecurrence
-from wordorder.memory import FirstTokensRecurrence, SameLayerRecurrence
+from wordorder.memory import CompressiveMemory, FirstTokensRecurrence, SameLayerRecurrence
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 3, 2, 8, 11
 EQUAL, RAGGED = (4, 4, 4, 4), (4, 2, 5, 1)
@@ -30,9 +30,13 @@ def decoder_of(memory, *, encoding="transformer-xl", pre=True, layers=LAYERS, **
     return decoder
 
 
+def gradients_of(loss, decoder):
+    return torch.autograd.grad(loss, list(decoder.parameters()), allow_unused=True)
+
+
 def gradients(outputs, upstream, decoder):
     loss = sum((output * up).sum() for output, up in zip(outputs, upstream, strict=True))
-    found = torch.autograd.grad(loss, list(decoder.parameters()), allow_unused=True)
+    found = gradients_of(loss, decoder)
     return {n: g for (n, _), g in zip(decoder.named_parameters(), found, strict=True)}
 
 
@@ -123,6 +127,54 @@ def test_first_tokens_stay_and_the_others_move_up_to_them(encoding, length, cuts
         return slow.recurrent(tokens, kept, length, first_tokens=first)
 
     assert_parity(decoder, read, cuts, check_recurrence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compression", ["mean", "convolution"])
+@pytest.mark.parametrize("pre", [True, False], ids=["pre", "post"])
+@pytest.mark.parametrize("encoding", ["rope", "transformer-xl"])
+@pytest.mark.parametrize(
+    ("sizes", "cuts"),
+    [((5, 2, 2), EQUAL), ((4, 1, 3), EQUAL), ((9, 3, 2), EQUAL), ((5, 2, 3), RAGGED), ((7, 4, 2), (9, 1, 1, 6, 2))],
+    ids=["5-equal", "4-equal", "9-equal", "5-ragged", "7-ragged"],
+)
+def test_old_tokens_are_compressed_as_in_the_paper(encoding, pre, compression, sizes, cuts):
+    length, coarse, rate = sizes
+    memory = CompressiveMemory(length, rate=rate, compressed=coarse, compression=compression)
+    decoder = decoder_of(memory, encoding=encoding, pre=pre)
+    slow = SlowDecoder(decoder, layers=LAYERS, heads=HEADS, pre=pre, encoding=encoding)
+
+    def read(tokens, kept):
+        return slow.recurrent(tokens, kept, length, compress=(rate, length - coarse, coarse))
+
+    assert_parity(decoder, read, cuts, check_recurrence)
+
+
+@pytest.mark.parametrize("pre", [True, False], ids=["pre", "post"])
+@pytest.mark.parametrize(("sizes", "cuts"), [((5, 2, 2), EQUAL), ((7, 4, 2), (6, 1, 1, 6, 2)), ((8, 2, 3), RAGGED)])
+def test_the_convolution_alone_learns_from_the_attention_reconstruction_loss(pre, sizes, cuts):
+    length, coarse, rate = sizes
+    decoder = decoder_of(CompressiveMemory(length, rate=rate, compressed=coarse), pre=pre)
+    slow = SlowDecoder(decoder, layers=LAYERS, heads=HEADS, pre=pre, encoding="transformer-xl")
+    ids = torch.randint(VOCABULARY, (2, sum(cuts)))
+    state, kept, losses = None, [Kept(), Kept()], []
+    for piece in ids.split(cuts, dim=1):
+        read = decoder(piece, memory=state)
+        state, compress = read.memory, (rate, length - coarse, coarse)
+        kept = [slow.recurrent(piece[row].tolist(), kept[row], length, compress=compress)[1] for row in range(2)]
+        losses.append((read.memory_loss, torch.as_tensor(sum(after.loss for after in kept) / 2)))
+        assert_close(*losses[-1], rtol=0, atol=1e-10, check_dtype=False)
+    ours, expected = (sum(loss for loss in column) for column in zip(*losses, strict=True))
+    weights = dict(decoder.memory_weights.named_parameters(prefix="memory_weights"))
+    expected = torch.autograd.grad(expected, list(weights.values()))
+    for (name, weight), gradient in zip(decoder.named_parameters(), gradients_of(ours, decoder), strict=True):
+        if name not in weights:
+            assert gradient is None, name
+            continue
+        slow_gradient = expected[[*weights].index(name)]
+        assert slow_gradient.any()
+        assert weight is weights[name]
+        assert_close(gradient, slow_gradient, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("length", [2, 5])

@@ -1,6 +1,7 @@
 """Encoders with a memory are trained on texts that are longer than their tables, by the ordinary Trainer."""
 
 import pytest
+import torch
 from transformers import AutoModelForMaskedLM
 
 from wordorder.errors import BadInput
@@ -51,3 +52,16 @@ def test_the_length_is_that_of_the_table_where_nobody_says(shared_recipe_file):
     assert read_recipe(shared_recipe_file, DOCUMENTS).data.length == 32
     with pytest.raises(BadInput, match=r"memory_length \+ segment_length = 40 is longer than the position table"):
         read_recipe(shared_recipe_file, [*DOCUMENTS, "model.segment_length=24"])
+
+
+@pytest.mark.parametrize("smoothing", ["0", "0.1"])
+def test_the_weights_of_a_memory_learn_also_where_labels_are_smoothed(shared_recipe_file, smoothing):
+    settings = [
+        *DOCUMENTS, "model.memory=compressive", "model.memory_options={rate = 2}", "data.length=100",
+        "training.max_steps=3", f"training.label_smoothing_factor={smoothing}",
+    ]  # fmt: skip
+    folder = shared_recipe_file.parent / f"compressive-{smoothing}"
+    result = run(read_recipe(shared_recipe_file, settings), progress=False, output_dir=folder)
+    weights = AutoModelForMaskedLM.from_pretrained(result.model_dir).model.encoder.memory_weights
+    width = weights[0].out_features
+    assert not torch.equal(weights[0].weight, torch.eye(width).repeat(1, 2) / 2)

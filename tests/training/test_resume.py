@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.memory import MEMORIES
 from wordorder.training import read_recipe, run
 from wordorder.training.checkpoints.checkpoint import find_newest, seal
 from wordorder.training.loop.loop import Loop
@@ -65,7 +66,6 @@ MEMORY = (
     "model.encoding=transformer-xl",
     "model.memory_length=24",
 )
-MEMORIES = ("segment-recurrence", "same-layer", "first-tokens", "look-ahead")
 
 
 class Enough(Exception):

@@ -1,7 +1,7 @@
 """One layer's attention: the step that it reads beside its input, the record that it leaves beside its output."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -66,6 +66,8 @@ class Record(NamedTuple):
     """Those on the source, of cross-attention."""
     input_rows: Tensor | None = None
     """The last rows of the layer's input, (B, K, C), which those of the next step read."""
+    loss: Tensor | None = None
+    """A scalar that the weights of a memory learn from."""
 
 
 class Source(NamedTuple):
@@ -97,6 +99,9 @@ class LayerStep:
         keep: return the keys.
         weights: return attention weights, for inspection.
     """
+
+    learns: ClassVar[bool] = False
+    """Whether the record has a loss, which the layer asks for by `loss`."""
 
     def __init__(
         self,
@@ -135,6 +140,15 @@ class LayerStep:
             features: of the queries, by name, (B, H, queries, F).
         """
         return attention.attend(q, keys, self.plan, features)[0], {}
+
+    def loss(self, keys_of: Callable[[Tensor], Keys], left: dict[str, Tensor]) -> Tensor:
+        """Return what the weights of a memory learn from.
+
+        Args:
+            keys_of: gives keys and values that the layer has for other rows, (B, N, C), as if its weights were fixed.
+            left: what `attend` returned of the heads' output.
+        """
+        raise NotImplementedError
 
     def weigh(self, q: Tensor, keys: Keys, features: dict[str, Tensor]) -> Tensor | None:
         """Return the weights of the plan's queries, which are the last ones; None where nobody asked."""

@@ -217,14 +217,14 @@ def reading_habits(
                 output = decoder(torch.cat((start_1, piece))[None], return_attentions=True)
                 watch.count(output.attentions, within=None)
             return watch.habits()
-        warming, state = -(-memory.length // length), None
+        warming, state = -(-memory.reach // length), None
         watch.full = len(pieces) > warming
         for number, piece in enumerate(pieces):
             counts = number >= warming or len(pieces) <= warming
             read = decoder.read_segment(decoder.open_segment(state), piece[None], return_attentions=counts)
             if counts:
                 watch.count(read.attentions, within=memory.window)
-                watch.count_alphas(read.segment.notes, read.segment.slots)
+                watch.count_alphas(read.segment.notes, read.segment.slot_count)
             state = read.segment.close()
     return watch.habits()
 
@@ -349,13 +349,15 @@ def _notes(habits: ReadingHabits, config: Any) -> list[str]:
         return ["The model has no memory: it sees a window by itself, and far distances have few tokens."]
     if habits.alpha_LHA is None:
         why = (
-            "only look-ahead memory changes its slots"
+            "only in look-ahead memory do slots read on"
             if config.memory != "look-ahead"
             else "a network of one layer has no slots that anything reads after they changed"
             if config.num_hidden_layers == 1
             else "the text is no longer than one segment"
         )
         found.append(f"No weights by age of slots: {why}.")
+    if config.memory_kept().reach > habits.slots:
+        found.append("Some slots stand for several tokens: distances count slots.")
     return found
 
 

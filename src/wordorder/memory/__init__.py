@@ -8,6 +8,7 @@ from wordorder.memory.catalog import register_memory as register_memory
 from wordorder.memory.memory import Memory as Memory
 
 if TYPE_CHECKING:
+    from wordorder.memory.compressive import CompressiveMemory as CompressiveMemory
     from wordorder.memory.first_tokens import FirstTokensRecurrence as FirstTokensRecurrence
     from wordorder.memory.look_ahead import LookAheadMemory as LookAheadMemory
     from wordorder.memory.same_layer import SameLayerRecurrence as SameLayerRecurrence

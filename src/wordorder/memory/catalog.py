@@ -9,6 +9,7 @@ MEMORIES: Registry[Memory] = Registry(
         "segment-recurrence": "wordorder.memory.segment_recurrence:SegmentRecurrence",
         "same-layer": "wordorder.memory.same_layer:SameLayerRecurrence",
         "first-tokens": "wordorder.memory.first_tokens:FirstTokensRecurrence",
+        "compressive": "wordorder.memory.compressive:CompressiveMemory",
         "look-ahead": "wordorder.memory.look_ahead:LookAheadMemory",
     },
 )

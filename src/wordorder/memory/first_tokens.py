@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from wordorder.memory.segment_recurrence import SegmentRecurrence
+from wordorder.memory.state import MemoryState
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,9 @@ class FirstTokensRecurrence(SegmentRecurrence):
         if self.same_length:
             raise ValueError("same_length would hide the first tokens, which this memory is for; leave it out")
 
-    def survivors(self, valid_BS: Tensor | None, columns: int) -> slice | Tensor:
+    def survivors(self, state: MemoryState) -> slice | Tensor:
         """Return each row's first tokens and its newest ones."""
-        if columns <= self.length:
-            return slice(None)
+        valid_BS, columns = state.valid_BM, state.length
         if valid_BS is None:
             newest = range(columns - self.length + self.first, columns)
             return torch.tensor([*range(self.first), *newest], device="cpu")

@@ -172,7 +172,7 @@ def _window(step: "Step") -> slice:
     In a causal network they are what entered with the previous segment after its first token, which was seen then, and
     the first token of this one; else all tokens of the segment.
     """
-    slots, state = step.segment.slots, step.segment.state
+    slots, state = step.segment.slot_count, step.segment.state
     if not step.causal:
         return slice(slots, slots + step.tokens)
     return slice(max(slots - (state.entered if state else 0) + 1, 1), slots + 1)
@@ -184,12 +184,12 @@ def _mask(step: "Step", window: slice, *, full: bool) -> Mask:
     tokens_BJ = None if tokens_BS is None else tokens_BS[:, window]
     if step.causal and state is not None and state.entered_B is not None:
         # rows that took in less have seen more of the window before
-        first_B = step.segment.slots - state.entered_B + 1
+        first_B = step.segment.slot_count - state.entered_B + 1
         fresh_BJ = torch.arange(window.start, window.stop, device=first_B.device) >= first_B[:, None]
         tokens_BJ = fresh_BJ if tokens_BJ is None else tokens_BJ & fresh_BJ.to(tokens_BJ.device)
     if tokens_BJ is not None and step.tokens_BT is not None:
         # a row without a token here is left as it is; it looks when the next one comes
         tokens_BJ = tokens_BJ & step.tokens_BT.any(1, keepdim=True)
-    query = Contiguous(step.segment.slots, step.first)
+    query = Contiguous(step.segment.slot_count, step.first)
     key = Contiguous(window.stop - window.start, step.first + window.start)
     return Mask(query, key, low=1 if step.causal and not full else None, tokens_BS=tokens_BJ)

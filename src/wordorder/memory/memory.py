@@ -4,19 +4,21 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from wordorder.attention import LayerStep, Record
 
 if TYPE_CHECKING:
-    from wordorder.memory.segment import Step
+    from wordorder.memory.segment import Segment, Step
+    from wordorder.memory.state import MemoryState
 
 
 @dataclass(frozen=True)
 class Memory(ABC):
     """The base of memories of earlier segments, which networks are built with: a value that owns its step.
 
-    A memory says what a layer reads (`rows`), how it attends (`layer_step`) and what tokens leave (`leaves`).
+    A memory says what a layer reads (`rows`), how it attends (`layer_step`), what tokens leave (`leaves`) and what of
+    that is kept (`survivors`, `kept`).
 
     Args:
         length: most slots, M: tokens that are kept; positive.
@@ -45,12 +47,24 @@ class Memory(ABC):
 
     @abstractmethod
     def slot_shapes(self, layers: int, *, channels: int, heads: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape that one slot has in each tensor of the state, by name."""
+        """Return the shape that one slot has in each tensor of the state, by name; () is one number of any dtype."""
+
+    def weights(self, layers: int, channels: int) -> nn.Module | None:
+        """Return weights that the memory learns, for a network of so many layers; it finds them in `Segment.weights`.
+
+        What they learn from is the ``loss`` of a layer's record.
+        """
+        del layers, channels
 
     @property
     def window(self) -> int | None:
         """Most keys that a token sees, itself included; None = all that are there."""
         return None
+
+    @property
+    def reach(self) -> int:
+        """Number of tokens of a text after which the memory is full."""
+        return self.length
 
     def needs_lse(self, layers: int) -> bool:
         """Tell whether the attention of tokens returns its log-sum-exp, in a network of so many layers."""
@@ -71,7 +85,10 @@ class Memory(ABC):
 
     @abstractmethod
     def leaves(self, layer: int, x_BTC: Tensor, out_BTC: Tensor, record: Record, step: "Step") -> dict[str, Tensor]:
-        """Return what the tokens of a step leave in layer ``layer``, by the names of its slots, (B, T, ...), detached.
+        """Return what the tokens of a step leave in layer ``layer``, by the names of its slots, detached.
+
+        Each tensor is (B, T, ...), one row for each token, in every step: which of them stay is for `survivors`. Each
+        name comes from one layer only.
 
         Args:
             layer: from 0.
@@ -81,19 +98,33 @@ class Memory(ABC):
             step: the step.
         """
 
-    def survivors(self, valid_BS: Tensor | None, columns: int) -> slice | Tensor:
-        """Return which of the slots and tokens stay, at most ``length``, in their order; by default the newest.
+    def survivors(self, state: "MemoryState") -> slice | Tensor:
+        """Return which columns of a state stay, ``length`` of them, in their order; by default the newest.
+
+        Asked only where there are more: after a segment, of old slots and all of its tokens together, and of what a
+        longer memory left.
 
         Args:
-            valid_BS: bool, False where a column holds nothing, which is so in a row's first columns alone; None = all
-                columns hold a token.
-            columns: number of columns, slots first.
+            state: see `MemoryState`. ``valid_BM`` is False where a column holds nothing, which is so in a row's first
+                columns alone; a row that has no more than ``length`` tokens keeps them all.
 
         Returns:
             A slice of the columns, or their numbers, long (M,) for all rows or (B, M) row by row.
         """
-        del valid_BS
-        return slice(max(columns - self.length, 0), columns)
+        return slice(state.length - self.length, None)
+
+    def fitted(self, state: "MemoryState") -> "MemoryState":
+        """Return the state that a segment is to read, of one that another network may have left: `survivors` of it.
+
+        Raises:
+            ValueError: this memory cannot go on from it.
+        """
+        return state.columns(self.survivors(state)) if state.length > self.length else state
+
+    def kept(self, state: "MemoryState", segment: "Segment") -> "MemoryState":
+        """Return the memory after a segment, of a state that holds its slots and all of its tokens."""
+        del segment
+        return self.fitted(state)
 
     def refreshed(self, layer: int, record: Record, step: "Step") -> dict[str, Tensor]:
         """Return the entries of the slots that layer ``layer`` has changed, (B, M, ...)."""

@@ -11,9 +11,10 @@ Columns are counted from the oldest slot: slots 0 .. M - 1, tokens from M on. Ev
 new segment, and leaves the one that it was given as it is.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -41,12 +42,13 @@ class Segment:
         left: what the tokens leave for each entry of the memory's slots, step by step.
         refreshed: entries of the slots that newer tokens have changed.
         notes: what the memory tells of its layers, for inspection.
+        weights: those of the memory (`Memory.weights`), from the network that reads.
     """
 
     memory: Memory
     layers: int
     state: MemoryState | None = None
-    slots: int = field(init=False)
+    slot_count: int = field(init=False)
     """Number of slots per row, M: those of the state."""
     keep: bool = False
     tokens: int = 0
@@ -56,6 +58,7 @@ class Segment:
     left: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict[str, tuple[Tensor, ...]])
     refreshed: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     notes: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    weights: nn.Module | None = None
 
     @classmethod
     def after(cls, memory: Memory, state: MemoryState | None, *, layers: int, keep: bool = False) -> "Segment":
@@ -68,10 +71,10 @@ class Segment:
             raise ValueError(f"memory must be of {layers} layers, got one of {state.layers}")
         if state is not None and torch.is_grad_enabled():
             state = state.usable_in_training()
-        return cls(memory=memory, layers=layers, state=None if state is None else _survivors(memory, state), keep=keep)
+        return cls(memory=memory, layers=layers, state=None if state is None else memory.fitted(state), keep=keep)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "slots", 0 if self.state is None else self.state.length)
+        object.__setattr__(self, "slot_count", 0 if self.state is None else self.state.length)
 
     @property
     def position(self) -> int | Tensor:
@@ -81,7 +84,7 @@ class Segment:
     def valid_keys(self, tokens: int = 0, tokens_BT: Tensor | None = None) -> Tensor | None:
         """Return the columns that hold a token, bool (B, M + tokens so far + those of this step); None = all."""
         slots = None if self.state is None else self.state.valid_BM
-        return _masks_joined((slots, self.slots), (self.tokens_BT, self.tokens), (tokens_BT, tokens))
+        return _masks_joined((slots, self.slot_count), (self.tokens_BT, self.tokens), (tokens_BT, tokens))
 
     def reorder(self, rows: Tensor) -> "Segment":
         """Return a segment whose row b continues from row ``rows[b]``, here and before, as in beam search."""
@@ -100,6 +103,13 @@ class Segment:
             refreshed={name: of_rows(tensor) for name, tensor in self.refreshed.items()},
             notes={name: of_rows(tensor) for name, tensor in self.notes.items()},
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Segment":
+        """Return a copy with the same weights: those of the network, which go on learning."""
+        copied = {
+            f.name: copy.deepcopy(getattr(self, f.name), memo) for f in fields(self) if f.init and f.name != "weights"
+        }
+        return replace(self, **copied)
 
     def close(self) -> MemoryState:
         """Return the memory after the segment: those of its slots and tokens that the memory keeps."""
@@ -125,7 +135,7 @@ class Segment:
             valid_BM=None if valid_BS is None else valid_BS.sort(dim=1, stable=True).values,
             entered_B=entered_B,
         )
-        return _survivors(self.memory, state)
+        return self.memory.kept(state, self)
 
 
 @dataclass(frozen=True)
@@ -134,13 +144,15 @@ class Step:
 
     Positions are those of the window: the oldest slot is at 0, whatever was read before it. So tables do not have to
     grow with the text, angles stay small, and what depends on distance stays a Toeplitz matrix, since the slots of
-    every row are pushed up against its tokens.
+    every row are pushed up against its tokens. Of the four that a step knows, ``in_text`` counts from a text's
+    beginning, ``in_segment`` from the segment's, ``window`` and ``in_table`` from the oldest slot.
 
     Args:
         segment: before the step.
         tokens: of this step, T.
         tokens_BT: bool, False where one of them is padding; None = none is.
         causal: tokens see only themselves and earlier tokens; else the segment must be read in one step.
+        learning: a training step, in which the weights of the memory learn: the segment is read at once.
         encoding: of the network. Where attention reads a table by the window's positions, those must not count slots
             that hold nothing, so that a row with such slots has positions of its own; others are spared that.
         call: of the tokens; None until it is `planned`.
@@ -154,12 +166,13 @@ class Step:
     tokens_BT: Tensor | None
     causal: bool
     encoding: Composition
+    learning: bool = False
     call: Call | None = None
     backend: str | Backend | None = None
     plans: LayerPlans | None = None
     prepared: Any = None
 
-    @property
+    @cached_property
     def first(self) -> int | Tensor:
         """Position of column 0 in the window; negative in rows with leading empty slots."""
         valid_BS = self.segment.valid_keys(self.tokens, self.tokens_BT) if self.encoding.position_dependent else None
@@ -168,7 +181,7 @@ class Step:
     @property
     def window(self) -> Contiguous:
         """The tokens' positions in the window."""
-        return Contiguous(self.tokens, self.first + self.segment.slots + self.segment.tokens)
+        return Contiguous(self.tokens, self.first + self.segment.slot_count + self.segment.tokens)
 
     @property
     def in_text(self) -> Contiguous:
@@ -192,7 +205,7 @@ class Step:
         valid_BS = self.segment.valid_keys()
         if valid_BS is None and self.tokens_BT is None:
             return self.window
-        held_B = self.segment.slots + self.segment.tokens if valid_BS is None else valid_BS.sum(1)
+        held_B = self.segment.slot_count + self.segment.tokens if valid_BS is None else valid_BS.sum(1)
         return Contiguous(self.tokens, held_B - self._leading_B())
 
     def _leading_B(self) -> int | Tensor:
@@ -202,12 +215,12 @@ class Step:
     @property
     def keys(self) -> int:
         """Number of keys: slots, tokens of earlier steps and of this one."""
-        return self.segment.slots + self.segment.tokens + self.tokens
+        return self.segment.slot_count + self.segment.tokens + self.tokens
 
-    @property
+    @cached_property
     def reads_slots(self) -> bool:
         """True if the slots go through the layers in this step: in the first one of a segment, if there are any."""
-        return not self.segment.tokens and self.segment.slots > 0
+        return not self.segment.tokens and self.segment.slot_count > 0
 
     def mask(self) -> Mask:
         """Return the mask of the tokens over slots and tokens."""
@@ -300,12 +313,14 @@ class SegmentRead(NamedTuple):
 
     Attributes:
         attentions: each layer's weights on slots and tokens, (B, H, T, M + tokens so far), if asked for.
+        loss: what the weights of the memory learn from, summed over the layers; None = nothing.
     """
 
     hidden: Tensor
     segment: Segment
     all_hidden: tuple[Tensor, ...] = ()
     attentions: tuple[Tensor, ...] = ()
+    loss: Tensor | None = None
 
 
 def read_step(
@@ -327,6 +342,7 @@ def read_step(
     left, refreshed, notes = dict(segment.left), dict(segment.refreshed), dict(segment.notes)
     keys: list[Keys] = []
     input_rows: list[Tensor | None] = []
+    losses: list[Tensor] = []
     for index, layer in enumerate(layers):
         if return_all_hidden:
             all_hidden.append(x_BTC[:, -step.tokens :])
@@ -337,12 +353,18 @@ def read_step(
         layer_step = memory.layer_step(index, step, weights=return_attentions)
         x_BTC, record = run_layer(layer, x_BTC, layer_step, checkpointed=checkpointed)
         for name, piece in memory.leaves(index, tokens_BTC, x_BTC, record, step).items():
+            if piece.shape[1] != step.tokens:
+                raise ValueError(
+                    f"{memory}: `leaves` of layer {index} gave {piece.shape[1]} rows of {name} for {step.tokens}"
+                    " tokens; give one for each, and choose those that stay in `survivors`"
+                )
             left[name] = (*left.get(name, ()), piece)
         refreshed |= memory.refreshed(index, record, step)
         notes |= {f"{name}.{index}": note for name, note in record.left.items() if name in memory.noted}
         keys += [] if record.keys is None else [record.keys]
         input_rows += [record.input_rows] if segment.keep else []
         attentions += [] if record.weights is None else [record.weights]
+        losses += [] if record.loss is None else [record.loss]
     after = replace(
         segment,
         tokens=segment.tokens + step.tokens,
@@ -353,16 +375,12 @@ def read_step(
         refreshed=refreshed,
         notes=notes,
     )
-    return SegmentRead(x_BTC, after, tuple(all_hidden), tuple(attentions))
+    loss = torch.stack([loss.to(x_BTC.device) for loss in losses]).sum() if losses else None
+    return SegmentRead(x_BTC, after, tuple(all_hidden), tuple(attentions), loss)
 
 
 def _behind(earlier_BKC: Tensor, x_BTC: Tensor, _count: int) -> Tensor:
     return torch.cat((earlier_BKC, x_BTC), dim=1)
-
-
-def _survivors(memory: Memory, state: MemoryState) -> MemoryState:
-    length = state.length
-    return state.columns(memory.survivors(state.valid_BM, length)) if length > memory.length else state
 
 
 def _masks_joined(*parts: tuple[Tensor | None, int]) -> Tensor | None:

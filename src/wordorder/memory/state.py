@@ -24,7 +24,8 @@ class MemoryState:
         slots: every tensor that holds something per slot, by name, (B, M, ...); see the memory's class.
         position: where the next token of a text stands, counted from the beginning of the text: a number for all rows,
             or long (B,).
-        entered: slots that the last segment filled, at most, in any row.
+        entered: slots that the last segment filled, at most, in any row; those of a row that read nothing in it were
+            filled by an earlier one.
         valid_BM: bool, False where a slot holds nothing; None = all hold a token.
         entered_B: slots that the last segment filled, row by row, long (B,); None = ``entered`` in all of them.
     """

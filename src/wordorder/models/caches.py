@@ -20,9 +20,9 @@ from wordorder.models.configuration import WordOrderConfig
 class BoundCache:
     """A Hugging Face cache with the methods of `wordorder.networks.Cache`.
 
-    It holds keys as they were projected, before any rotation: of no use to transformers' own models. Features of keys
-    and rows of the layers' input are in further layers, after those of the network. Of a layer with a window it keeps
-    the keys of the window.
+    It lives for one call, and holds nothing of its own. Keys are held as they were projected, before any rotation: of
+    no use to transformers' own models. Features of keys and rows of the layers' input are in further layers, after
+    those of the network. Of a layer with a window the keys of the window are kept.
     """
 
     def __init__(self, cache: Cache, *, layers: int, features: bool = False, source: bool = False) -> None:
@@ -152,7 +152,7 @@ class SegmentCache(Cache):
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Return how many keys the next tokens attend to, their own included, and the offset 0."""
-        return self.segment.slots + self.segment.tokens + query_length, 0
+        return self.segment.slot_count + self.segment.tokens + query_length, 0
 
     @property
     def batch_size(self) -> int:
@@ -177,7 +177,7 @@ class SegmentCache(Cache):
         return self._layers
 
     def __repr__(self) -> str:
-        slots, open_tokens = self.segment.slots, self.segment.tokens
+        slots, open_tokens = self.segment.slot_count, self.segment.tokens
         return f"SegmentCache({self._length} tokens read: {slots} slots of memory, {open_tokens} in the open segment)"
 
     def reset(self) -> None:

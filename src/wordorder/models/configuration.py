@@ -342,7 +342,7 @@ class WordOrderEncoderConfig(WordOrderConfig):
     model_type = "wordorder-encoder"
     can_remember: ClassVar[bool] = True
     reads_documents: ClassVar[bool] = True
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache", "memory"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache", "memory", "memory_loss"]
 
     classifier_dropout: float | int | None = None
     classifier_dense: bool = True
@@ -376,7 +376,7 @@ class WordOrderDecoderConfig(WordOrderConfig):
     model_type = "wordorder-decoder"
     uses: ClassVar[tuple[Use, ...]] = ("decoder",)
     can_remember: ClassVar[bool] = True
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache", "memory"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache", "memory", "memory_loss"]
 
     label_smoothing: float | int = 0.0
     embedding_scale: float | int | None = None

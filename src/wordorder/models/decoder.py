@@ -26,6 +26,7 @@ from wordorder.models.pretrained import (
     forward_options,
     given_cache,
     network_outputs,
+    with_memory_loss,
 )
 from wordorder.models.reading import decode_batch, read_next_tokens, read_whole_segment, refuse_memory
 from wordorder.networks import Decoder
@@ -172,6 +173,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
             scored, shift_labels = logits[:, :-1], labels[..., 1:]
         if shift_labels is not None:
             loss = next_token_loss(self, scored, shift_labels, num_items_in_batch)
+            loss = with_memory_loss(loss, output.memory_loss, shift_labels, num_items_in_batch)
         return WordOrderCausalLMOutput(loss=loss, logits=cast("Any", logits), **body_outputs(output))
 
     def generate(self, *args: object, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from wordorder.models.pretrained import (
     classifier_dropout,
     forward_options,
     network_outputs,
+    with_memory_loss,
 )
 from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory
 from wordorder.networks import Encoder
@@ -133,7 +134,10 @@ def read_document(
     layers = [output.hidden_states for output in outputs if output.hidden_states is not None]
     all_hidden = tuple(map(join, zip(*layers, strict=True))) if layers else None
     hidden = join(output.last_hidden_state for output in outputs)
-    return WordOrderModelOutput(last_hidden_state=hidden, hidden_states=all_hidden, memory=outputs[-1].memory)
+    losses = [output.memory_loss for output in outputs if output.memory_loss is not None]
+    loss = torch.stack(losses).mean() if losses else None
+    memory = outputs[-1].memory
+    return WordOrderModelOutput(last_hidden_state=hidden, hidden_states=all_hidden, memory=memory, memory_loss=loss)
 
 
 def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Pooling) -> Tensor:
@@ -306,5 +310,6 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             spans: Any = start_BT, end_BT, start_positions, end_positions
             loss = self.loss_function(*spans, num_items_in_batch=num_items_in_batch)
+            loss = with_memory_loss(loss, output.memory_loss, start_positions, num_items_in_batch)
         logits: Any = {"start_logits": start_BT, "end_logits": end_BT}
         return WordOrderQuestionAnsweringOutput(loss=loss, **logits, **body_outputs(output))

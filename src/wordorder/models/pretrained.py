@@ -34,9 +34,13 @@ def given_cache(past_key_values: Cache | None, cache: Cache | None) -> Cache | N
 
 @dataclass
 class WithMemory:
-    """The field that an output has beside transformers': the memory for the next segment, of networks that have one."""
+    """The fields that an output has beside transformers': a memory for the next segment, what its weights learn from.
+
+    In training the loss of a head contains ``memory_loss``.
+    """
 
     memory: MemoryState | None = None
+    memory_loss: Tensor | None = None
 
 
 @dataclass
@@ -96,12 +100,21 @@ def network_outputs(output: EncoderOutput | DecoderOutput) -> dict[str, Any]:
         "hidden_states": output.all_hidden,
         "attentions": output.attentions,
         "memory": output.memory,
+        "memory_loss": output.memory_loss,
     }
 
 
 def body_outputs(output: ModelOutput) -> dict[str, Any]:
     """Return what a head's output takes over from that of the model without a head: all but what the head reads."""
     return {name: value for name, value in output.items() if name not in ("last_hidden_state", "pooler_output")}
+
+
+def with_memory_loss(loss: Any, memory_loss: Tensor | None, labels: Tensor, items: Tensor | int | None) -> Any:
+    """Add what a memory learns from to the loss of a head, by this batch's share in the labels of a step."""
+    if loss is None or memory_loss is None:
+        return loss
+    share = 1 if items is None else ((labels != -100).sum() / items).to(loss.device)
+    return loss + memory_loss * share
 
 
 class ExtraInputs(PackedInputs, total=False):
@@ -319,6 +332,8 @@ class LabelledHead(WordOrderPreTrainedModel):
         packed = {} if sequence_ids is None else {"sequence_ids": sequence_ids}
         output = self.read(input_ids, attention_mask, position_ids, inputs_embeds, **packed, **inputs)
         logits, loss = self.predict(output, attention_mask, labels, num_items_in_batch)
+        if labels is not None:
+            loss = with_memory_loss(loss, output.get("memory_loss"), labels, num_items_in_batch)
         return self.output_class(loss=loss, logits=logits, **body_outputs(output))
 
     def read(self, *texts: Tensor | None, **inputs: Any) -> Any:

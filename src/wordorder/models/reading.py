@@ -90,11 +90,12 @@ def read_whole_segment(
         raise ValueError(f"memory must be what an earlier call returned as .memory, got {type(memory).__name__}")
     inputs = layout.inputs(texts.input_ids, texts.inputs_embeds)
     ids, vectors, padding = inputs["input_ids"], inputs["inputs_embeds"], inputs["key_padding_mask"]
-    hidden, all_hidden, attentions, left = network.read_whole(
+    hidden, all_hidden, attentions, left, loss = network.read_whole(
         ids, vectors, memory, {}, key_padding_mask=padding, **options
     )
     weights = None if attentions is None else tuple(_turned_weights(each, layout) for each in attentions)
-    return DecoderOutput(layout.turn_back(hidden), layout.all_back(all_hidden), weights, memory=left)
+    hidden = layout.turn_back(hidden)
+    return DecoderOutput(hidden, layout.all_back(all_hidden), weights, memory=left, memory_loss=loss)
 
 
 def _turned_weights(weights_BHTS: Tensor, layout: Layout) -> Tensor:

@@ -103,6 +103,7 @@ class KeyValueCache(Cache):
 
     def extend_input(self, layer: int, x_BTC: Tensor, count: int) -> Tensor:
         if layer in self._input:
+            self.check_rows(x_BTC.shape[0])
             x_BTC = torch.cat((self._input[layer], x_BTC), dim=1)
         self._input[layer] = last_rows(x_BTC, count)
         return x_BTC

@@ -41,6 +41,7 @@ class DecoderOutput:
         attentions: every layer's attention weights (B, H, T, S), if asked for.
         cross_attentions: every layer's weights on the source, (B, H, T, source tokens), if asked for.
         memory: what the segment left, for the next one; None where the network has no memory.
+        memory_loss: in training, what weights of the memory learn from; add it to your loss. None = it has none.
         logits: of the next token at every place, (B, T, V), where the decoder has an output head.
     """
 
@@ -49,6 +50,7 @@ class DecoderOutput:
     attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
     memory: "MemoryState | None" = None
+    memory_loss: Tensor | None = None
     logits: Tensor | None = None
 
 
@@ -140,7 +142,8 @@ class Decoder(Stack):
             key_positions: beside positions, where all tokens stand that the cache holds and then these, if they are not
                 `Contiguous`, as where padding stands between tokens.
             key_padding_mask: bool (B, S), True = padding, for all tokens that the cache holds and then these; None =
-                no padding. With a memory, of these tokens alone, padded on the right.
+                none of them is padding, so that with a cache it must be passed at every step. With a memory (B, T), of
+                these tokens alone, padded on the right.
             source: the states of an encoder, (B, tokens, channels); may be left out once a cache has seen them.
             source_positions: of the source; only packed ones matter: text i of a row then asks source i of that row.
             source_padding_mask: bool (B, tokens of the source), True = padding; None = no padding.
@@ -161,7 +164,7 @@ class Decoder(Stack):
                 padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            hidden, all_hidden, attentions, memory = self.read_whole(
+            read = self.read_whole(
                 input_ids,
                 inputs_embeds,
                 memory,
@@ -171,7 +174,9 @@ class Decoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            return DecoderOutput(hidden, all_hidden, attentions, memory=memory, logits=self._logits(hidden))
+            hidden, all_hidden, attentions, memory, loss = read
+            logits = self._logits(hidden)
+            return DecoderOutput(hidden, all_hidden, attentions, memory=memory, memory_loss=loss, logits=logits)
         if key_positions is not None and positions is None:
             raise BadInput("key_positions says where all keys stand: pass positions too, where these tokens stand")
         check_left_padding(self.encoding, positions, key_padding_mask)

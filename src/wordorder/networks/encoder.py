@@ -24,12 +24,14 @@ class EncoderOutput:
         all_hidden: embeddings and every layer's output, if asked for; the last one is ``hidden``.
         attentions: every layer's attention weights (B, H, T, T), if asked for; with a memory (B, H, T, M + T).
         memory: what the segment left, for the next one; None where the network has no memory.
+        memory_loss: in training, what weights of the memory learn from; add it to your loss. None = it has none.
     """
 
     hidden: Tensor
     all_hidden: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
     memory: "MemoryState | None" = None
+    memory_loss: Tensor | None = None
 
 
 class Encoder(Stack):

@@ -2,8 +2,9 @@
 
 from torch import Tensor, nn
 
-from wordorder.attention import LayerStep, Record
+from wordorder.attention import Keys, LayerStep, Record
 from wordorder.networks.options import TransformerOptions
+from wordorder.ops.execution import call_as_constant
 
 
 class DecoderLayer(nn.Module):
@@ -32,6 +33,8 @@ class DecoderLayer(nn.Module):
             step: encoding and mask, cache or memory, and the source of cross-attention.
         """
         mixed_BTC, record = self.attention(self._normed(x_BSC, self.attention_norm), step)
+        if step.learns:
+            record = record._replace(loss=step.loss(self._keys_of, record.left))
         x_BTC = x_BSC if step.queries is None else x_BSC[:, -step.queries :]
         x_BTC = self._residual(x_BTC, mixed_BTC, self.attention_norm)
         if self.cross_attention is not None and self.cross_attention_norm is not None and step.source is not None:
@@ -41,6 +44,10 @@ class DecoderLayer(nn.Module):
             record = record._replace(source_weights=weights)
         mixed_BTC = self.feedforward(self._normed(x_BTC, self.feedforward_norm))
         return self._residual(x_BTC, mixed_BTC, self.feedforward_norm), record
+
+    def _keys_of(self, x_BNC: Tensor) -> Keys:
+        """Return keys and values of further rows, which give the weights of the layer no gradient."""
+        return self.attention.keys_of(call_as_constant(self.attention_norm, x_BNC) if self.pre else x_BNC)
 
     def _normed(self, x_BTC: Tensor, norm: nn.Module) -> Tensor:
         return norm(x_BTC) if self.pre else x_BTC

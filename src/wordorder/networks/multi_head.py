@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from wordorder.attention import Keys, LayerStep, Plan, Record, Source, attend, attention_weights
 from wordorder.encodings import TokenFeatures
 from wordorder.encodings.places import NO_FEATURES
-from wordorder.ops.execution import is_plain
+from wordorder.ops.execution import call_as_constant, is_plain
 
 Linear = Callable[[int, int], Any]
 """A function that makes a projection from channels in and out: a torch Linear, or a module in its place."""
@@ -88,6 +88,11 @@ class SelfAttention(MultiHead):
         mixed, left = step.attend(self, q, keys, features.of_queries)
         weights = step.weigh(q, keys, features.of_queries)
         return self.out(self._join(mixed)), Record(keys if step.keep else None, left, weights, input_rows=input_rows)
+
+    def keys_of(self, x_BNC: Tensor) -> Keys:
+        """Return keys and values of further rows, which give the projection no gradient."""
+        _, k, v = self._split(call_as_constant(self.qkv, x_BNC), self.splits)
+        return Keys(k, v)
 
     def _heads(self, x_BTC: Tensor, queries: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the last ``queries`` rows (None = all), keys and values of all."""

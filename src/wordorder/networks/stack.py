@@ -1,6 +1,7 @@
 """The base of encoders and decoders: token embeddings, word order, layers, and a norm at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -87,6 +88,7 @@ class Stack(nn.Module):
         normalise_output = options.pre if options.final_norm is None else options.final_norm
         self.final_norm = options.norm_layer() if normalise_output else nn.Identity()
         self.read_out = options.read_out_layer()
+        self.memory_weights = None if self.memory is None else self.memory.weights(options.layers, options.channels)
         self.gradient_checkpointing = False
 
     def embed(
@@ -282,7 +284,9 @@ class Stack(nn.Module):
             raise AssertionError
         batch, tokens = ids_or_embeds.shape[:2]
         tokens_BT = valid_tokens(key_padding_mask, batch, tokens, device=ids_or_embeds.device)
-        step = Step(segment, ids_or_embeds.shape[1], tokens_BT, self.causal, self.encoding)
+        segment = segment if self.memory_weights is None else replace(segment, weights=self.memory_weights)
+        learning = self.training and torch.is_grad_enabled() and not segment.keep
+        step = Step(segment, ids_or_embeds.shape[1], tokens_BT, self.causal, self.encoding, learning)
         check_step(step, ids_or_embeds.shape[0], channels=self.options.channels, heads=self.heads)
         if segment.keep and self.checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
@@ -312,11 +316,12 @@ class Stack(nn.Module):
         memory: "MemoryState | None",
         refused: Mapping[str, object],
         **wanted: Any,
-    ) -> "tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, MemoryState]":
+    ) -> "tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, MemoryState, Tensor | None]":
         """Read a segment in one step; refuse arguments, by name, that make no sense beside a memory.
 
         Returns:
-            hidden states, all hidden states and attentions if asked for, and the memory for the next segment.
+            hidden states, all hidden states and attentions if asked for, the memory for the next segment, and what its
+            weights learn from.
 
         Raises:
             ValueError: as in `open_segment` and `read_segment`; or something that is refused was given.
@@ -327,7 +332,7 @@ class Stack(nn.Module):
                 kind = "a decoder" if self.causal else "an encoder"
                 raise ValueError(f"{name} cannot be given to {kind} with a memory, which knows where its slots stand")
         read = self.read_segment(segment, input_ids, inputs_embeds, **wanted)
-        return read.hidden, read.all_hidden or None, read.attentions or None, read.segment.close()
+        return read.hidden, read.all_hidden or None, read.attentions or None, read.segment.close(), read.loss
 
     def finish(self, x_BTC: Tensor) -> Tensor:
         """Return the input of the heads, (B, T, C): the last layer's output after the final norm, and real."""
@@ -355,6 +360,9 @@ def check_left_padding(encoding: Composition, positions: object, key_padding_mas
     """Refuse padding on the left without positions where an encoding counts them.
 
     A GPU is waited for; whoever passes positions does not wait. A compiled network checks as it runs.
+
+    Args:
+        key_padding_mask: of all keys, (B, S), those of a cache first, so that column 0 is a text's first.
 
     Raises:
         BadInput: a token would stand as far from the beginning as its row has padding; RuntimeError where compiled.

@@ -1,5 +1,8 @@
 """Pure tensor functions and the typed values that everything above them passes on; torch only."""
 
+from typing import TYPE_CHECKING
+
+from wordorder.lazy import lazy_names
 from wordorder.ops.bias import Bias as Bias
 from wordorder.ops.bias import DenseBias as DenseBias
 from wordorder.ops.bias import LowRankBias as LowRankBias
@@ -13,7 +16,6 @@ from wordorder.ops.mask import Mask as Mask
 from wordorder.ops.mask import check_key_padding as check_key_padding
 from wordorder.ops.mask import seen_diagonals as seen_diagonals
 from wordorder.ops.mask import valid_tokens as valid_tokens
-from wordorder.ops.merge import merge_read_outs as merge_read_outs
 from wordorder.ops.positions import Arbitrary as Arbitrary
 from wordorder.ops.positions import Contiguous as Contiguous
 from wordorder.ops.positions import Packed as Packed
@@ -28,3 +30,8 @@ from wordorder.ops.positions import running_sum as running_sum
 from wordorder.ops.positions import shift_between as shift_between
 from wordorder.ops.positions import t5_bucket as t5_bucket
 from wordorder.ops.tokens import pool as pool
+
+if TYPE_CHECKING:
+    from wordorder.ops.merge import merge_read_outs as merge_read_outs
+
+__getattr__, __dir__ = lazy_names(__name__, {"merge_read_outs": "wordorder.ops.merge"})

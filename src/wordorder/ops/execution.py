@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.utils import checkpoint
 
 
@@ -72,6 +73,12 @@ def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     parts = vars(module)
     tools = ("forward", "_forward_pre_hooks", "_forward_hooks")
     return type(module) is kind and not any(parts.get(name) for name in tools)
+
+
+def call_as_constant(module: nn.Module, x: Tensor) -> Tensor:
+    """Call a module so that its result has a gradient in x, and none in the module's weights."""
+    fixed = {name: weight.detach() for name, weight in module.named_parameters() if weight.requires_grad}
+    return functional_call(module, fixed, (x,))
 
 
 def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:

@@ -18,6 +18,7 @@ from transformers.trainer_callback import DefaultFlowCallback
 from transformers.trainer_pt_utils import LabelSmoother
 
 from wordorder.errors import BadInput, Stopped
+from wordorder.models.pretrained import with_memory_loss
 from wordorder.tasks.scores import IGNORED
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.loop.batches import FED, READ
@@ -161,6 +162,7 @@ class StepLoss:
             loss = output["loss"]
         else:
             loss = self._smoother(output, labels, num_items_in_batch=items if scaled else None)
+            loss = with_memory_loss(loss, output.get("memory_loss"), labels, items if scaled else None)
         if scaled and self._parts.args.average_tokens_across_devices:
             loss = loss * processes.count  # DDP takes the mean over processes
         if not self._divides and processes.count > 1:
