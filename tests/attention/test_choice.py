@@ -57,8 +57,9 @@ FACTS = {
         ({"dtype": torch.float16}, "sdpa"),
         ({"dtype": torch.float64}, "kept-tiles"),
         # windows
-        ({**LONG, "bias": "none", "span": 1024}, "recomputed-tiles"),
-        ({**LONG, "bias": "none", "span": 1025}, "sdpa"),
+        ({**LONG, "bias": "none", "span": 2048}, "recomputed-tiles"),
+        ({**LONG, "bias": "none", "span": 2049}, "sdpa"),
+        ({"bias": "none", "queries": 1024, "keys": 1024, "span": 512}, "recomputed-tiles"),
         ({**LONG, "bias": "none", "training": False, "span": 64}, "recomputed-tiles"),
         ({**LONG, "bias": "none", "queries": 1, "training": False, "span": 64}, "sdpa"),
         ({"bias": "none", "span": 64}, "sdpa"),

@@ -6,6 +6,7 @@ from bias_cases import BIASES, BOUND, CHANNELS, HEADS, assert_equal_to_the_slow_
 from torch.testing import assert_close
 
 from wordorder.attention import Call, attention, plan_attention
+from wordorder.attention.backends.tiles.passes import Inputs
 from wordorder.attention.backends.tiles.tile import Dropout, TileSlice
 from wordorder.encodings import Terms
 from wordorder.encodings.tupe import TUPERelative
@@ -410,3 +411,33 @@ def test_what_dropout_leaves_depends_on_place_and_seed_only():
     assert torch.equal(first, dropout.keep_mask(0, tile))
     assert not torch.equal(first, dropout.keep_mask(1, tile))
     assert not torch.equal(first, Dropout(0.5, batch=2, queries=8, keys=8).keep_mask(0, tile))
+
+
+@pytest.mark.parametrize("bias", ["none", "toeplitz"])
+@pytest.mark.parametrize(("low", "high"), [(-255, 0), (1, 255), (-255, 255)])
+def test_what_a_band_hides_costs_nothing(low, high, bias, monkeypatch):
+    """Twice the text takes twice as many tiles, in both passes."""
+    counts = {}
+    for T in (2048, 4096):
+        done, original = [], Inputs.scores
+        masks_made, mask_of = [], Mask.tile
+
+        def tile(self, rows, keys, device=None, of=mask_of, made=masks_made):
+            made.append((rows, keys))
+            return of(self, rows, keys, device)
+
+        def scores(self, *args, of=original, made=done):
+            made.append(1)
+            return of(self, *args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Mask, "tile", tile)
+            patched.setattr(Inputs, "scores", scores)
+            q, k, v = (torch.randn(1, 1, T, 8, requires_grad=True) for _ in range(3))
+            table = torch.randn(1, 2 * T - 1, requires_grad=True)
+            terms = Terms(0.3, ToeplitzBias(table, T) if bias == "toeplitz" else None)
+            mask = Mask(Contiguous(T), Contiguous(T), low=low, high=high)
+            attention(q, k, v, terms, mask, backend="recomputed-tiles").sum().backward()
+        counts[T] = len(done), len(masks_made)
+    assert counts[4096][0] <= 2.25 * counts[2048][0]
+    assert counts[4096][1] <= 2.25 * counts[2048][1]

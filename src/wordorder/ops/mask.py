@@ -7,7 +7,7 @@ from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.ops.execution import is_sparse
-from wordorder.ops.positions import Packed, Positions, check_rows_agree, last_positions, shift_between
+from wordorder.ops.positions import Contiguous, Packed, Positions, check_rows_agree, last_positions, shift_between
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Mask:
             query_BR, key_BE = self.query.sequence_BT.to(device)[:, rows], self.key.sequence_BT.to(device)[:, keys]
             conditions.append(query_BR[:, :, None] == key_BE[:, None, :])
         if self.has_band:
-            query_BR, key_BE = self.query.index_BT(device)[:, rows], self.key.index_BT(device)[:, keys]
+            query_BR, key_BE = part_of(self.query, rows, device), part_of(self.key, keys, device)
             distance_BRE = key_BE[:, None, :] - query_BR[:, :, None]
             if self.high is not None:
                 conditions.append(distance_BRE <= self.high)
@@ -122,6 +122,17 @@ class Mask:
         for condition in conditions[1:]:
             visible_BRE = visible_BRE & condition
         return visible_BRE[:, None]
+
+
+def part_of(positions: Positions, part: slice, device: torch.device | None) -> Tensor:
+    """Return the positions of some tokens, long (1 or B, R); of contiguous ones no others are made."""
+    if not isinstance(positions, Contiguous) or part.start is None:
+        return positions.index_BT(device)[:, part]
+    offset = positions.offset
+    if isinstance(offset, Tensor):
+        offset = offset.to(device)[:, None]
+        device = offset.device
+    return torch.arange(part.start, part.stop, device=device)[None] + offset
 
 
 def seen_diagonals(mask: Mask | Tensor | None, left: int | None, diagonals: int) -> slice:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from wordorder.attention.backends.tiles.bias import BiasTiles, Kind, as_tiles
-from wordorder.attention.backends.tiles.tile import Dropout, TileMask, TileSlice, row_tile, square_tile, tiles, tiles_of
+from wordorder.attention.backends.tiles.tile import Dropout, TileMask, TileSlice, bands, row_tile, square_tile, tiles_of
 from wordorder.ops import Bias
 from wordorder.ops.execution import no_autocast
 
@@ -212,7 +212,7 @@ def forward_kept(
     bias = BiasTiles(options.kinds, tensors, queries, [False] * len(options.kinds))
     shape = row_tile(heads, queries, keys, band=options.tile_mask.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
-    for tile in tiles(heads, queries, keys, shape):
+    for tile in bands(heads, queries, keys, shape):
         shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.added(tile, accum_dtype)
         for example, part, columns in options.tile_mask.parts(tile):
             kept_part = kept[example][part]
@@ -242,9 +242,9 @@ def forward(options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]) -> 
     bias = BiasTiles(options.kinds, tensors, queries, [False] * len(options.kinds))
     shape = square_tile(heads, queries, keys, band=options.tile_mask.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
-    for band in tiles(heads, queries, keys, (shape[0], shape[1], max(1, keys))):
+    for band in bands(heads, queries, keys, shape):
         rows = [_Rows(inputs, band) for _ in range(batch)]
-        for tile in tiles_of(band, shape[2]):
+        for tile in tiles_of(band, shape[2], options.tile_mask.keys_seen(band.rows)):
             shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.added(tile, inputs.accum_dtype)
             for example, part, columns in options.tile_mask.parts(tile):
                 weights = view(scratch, part)
@@ -349,8 +349,9 @@ class Backward:
 
     def run(self) -> list[Tensor | None]:
         """Return the gradients of queries, keys, values and the tensors of the bias."""
-        for tile in tiles(*self.inputs.sizes, self.shape):
-            self._tile(tile)
+        for band in bands(*self.inputs.sizes, self.shape):
+            for tile in tiles_of(band, self.shape[2], self.options.tile_mask.keys_seen(band.rows)):
+                self._tile(tile)
         input_dtype = self.inputs.input_dtype
         return [self.dq.to(input_dtype), self.dk.to(input_dtype), self.dv.to(input_dtype), *self.bias.gradients()]
 

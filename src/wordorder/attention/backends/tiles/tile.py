@@ -67,21 +67,18 @@ def square_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> t
     return max(1, min(heads, elements // (rows * columns))), rows, columns
 
 
-def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[TileSlice]:
-    """Yield all tiles of this shape; those at the ends may be smaller."""
+def bands(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[TileSlice]:
+    """Yield the rows of tiles of this shape, with all keys; those at the ends may be smaller. No keys, no rows."""
     for head in range(0, heads, shape[0]):
-        for row in range(0, queries, shape[1]):
-            for key in range(0, keys, shape[2]):
-                yield TileSlice(
-                    slice(head, min(head + shape[0], heads)),
-                    slice(row, min(row + shape[1], queries)),
-                    slice(key, min(key + shape[2], keys)),
-                )
+        for row in range(0, queries if keys else 0, shape[1]):
+            rows = slice(row, min(row + shape[1], queries))
+            yield TileSlice(slice(head, min(head + shape[0], heads)), rows, slice(0, keys))
 
 
-def tiles_of(band: TileSlice, columns: int) -> Iterator[TileSlice]:
-    """Cut a band of rows into tiles of so many columns."""
-    for key in range(band.keys.start, band.keys.stop, columns):
+def tiles_of(band: TileSlice, columns: int, seen: slice | None = None) -> Iterator[TileSlice]:
+    """Cut a band of rows into tiles of so many columns; only those that hold some of the keys that are ``seen``."""
+    first, stop = (band.keys.start, band.keys.stop) if seen is None else (seen.start, seen.stop)
+    for key in range(first - (first - band.keys.start) % columns, stop, columns):
         yield band._replace(keys=slice(key, min(key + columns, band.keys.stop)))
 
 
@@ -110,9 +107,14 @@ class TileMask:
         """Tell whether the mask limits the diagonals, so that whole tiles may be hidden."""
         return self.lowest is not None or self.highest is not None
 
-    def keys_seen(self, example: int, rows: slice) -> slice:
-        """Return the range of keys outside of which all are hidden from all these rows; it may be empty."""
-        start, stop = 0, self.keys if self.stops is None else self.stops[example]
+    def keys_seen(self, rows: slice, example: int | None = None) -> slice:
+        """Return the range of keys outside of which all are hidden from all these rows; it may be empty.
+
+        In one example, or in all of them.
+        """
+        start, stop = 0, self.keys
+        if self.stops is not None:
+            stop = max(self.stops) if example is None else self.stops[example]
         if self.lowest is not None:
             start = max(start, rows.start + self.lowest)
         if self.highest is not None:
@@ -123,7 +125,7 @@ class TileMask:
         """Return each example that sees some of the tile, the part that it sees, and the columns of that part."""
         parts: list[tuple[int, TileSlice, slice]] = []
         for example in range(self.batch):
-            part = tile.limited_to(self.keys_seen(example, tile.rows))
+            part = tile.limited_to(self.keys_seen(tile.rows, example))
             if part.keys.start < part.keys.stop:
                 parts.append((example, part, tile.columns_of(part)))
         return parts
