@@ -55,6 +55,7 @@ PLACES = {
     "scores": "scores, by position",
     "scores, by content": "scores, by content",
     "scores, by the layer's input": "scores, by the layer's input",
+    "denominator of the softmax": "denominator of the softmax",
     "embeddings": "embeddings",
     "embeddings, replacing the table": "embeddings, in place of the table",
     "nowhere": "nowhere",
@@ -282,6 +283,8 @@ def kinds() -> str:
         lines.append(f"| {PLACES[place]} | {'; '.join(cells)} |")
     memories = (
         "[`segment-recurrence`](docs/memory.md#segment-recurrence) (Dai et al. 2019);"
+        " [`compressive`](docs/memory.md#segment-recurrence) (Rae et al. 2020);"
+        " [`first-tokens`](docs/memory.md#segment-recurrence) (Xiao et al. 2024);"
         " [`look-ahead`](docs/memory.md#look-ahead-memory), LaMemo (Ji et al. 2022) ★"
     )
     last = "★ We know of no other maintained library with this paper's method."

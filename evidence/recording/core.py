@@ -50,7 +50,11 @@ def of_network(calls: ModuleType, kind: str, encoding: str) -> Iterator[Value]:
     longer = drawn_ids(2, 37)
     for backend in calls.BACKENDS:
         for side, padding, positions in padded(calls, 37):
-            output = net(longer, positions, key_padding_mask=padding, backend=backend).hidden
+            try:
+                output = net(longer, positions, key_padding_mask=padding, backend=backend).hidden
+            except ValueError:  # a backend may refuse what an encoding needs
+                yield f"{key}/{backend}/{side}/refused", True
+                continue
             yield from outputs(f"{key}/{backend}/{side}", net, [output * ~padding[..., None]], gradients="one")
     if kind.endswith("Decoder"):
         cache = calls.key_cache()

@@ -74,7 +74,10 @@ def assert_sum_of_parts(pair, use):
     assert order.scale == min(one.scale for one in orders)
     scores = order.scale * turned_q @ turned_k.transpose(-1, -2) + added
     hidden = torch.ones(T, T, dtype=torch.bool).triu(1) & (use == "decoder")
-    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    scores = scores.masked_fill(hidden, -torch.inf)
+    sinks = [sink.logit_LH[1] for one in alone for sink in one.prepare(where, dtype=torch.float64).layer(1).sinks]
+    more = [logit_H[None, :, None, None].expand(1, H, T, 1) for logit_H in sinks]
+    expected = torch.cat([scores, *more], -1).softmax(-1)[..., :T] @ v
     plan = plan_attention(order, mask, Call.of(q, k, v))
     assert_close(attend(q, k, v, plan, order.features(x))[0], expected, rtol=1e-10, atol=1e-10)
 

@@ -81,14 +81,16 @@ class SlowDecoder:
         r = (self.p[f"{name}.projections.{layer}.weight"] @ sines).view(self.heads, -1)[head]
         return (((q + u[head]) * k).sum() + ((q + v[head]) * r).sum()) / math.sqrt(self.dim)
 
-    def attention(self, layer, q, i, keys, all_right=False):
-        """Read-out (H, D) and normaliser (H,) over keys, a list of (place, k, v)."""
+    def attention(self, layer, q, i, keys, all_right=False, sinks=False):
+        """Read-out (H, D) and normaliser (H,) over keys, a list of (place, k, v), and with sinks one of value 0."""
+        logits = self.p.get("encoding.parts.softmax_sink.logits") if sinks else None
         if not keys:
             return torch.zeros_like(q), q.new_full((self.heads,), -math.inf)
         reads, sums = [], []
         for head in range(self.heads):
             s = torch.stack([self.score(layer, head, q[head], k[head], i, j, all_right) for j, k, _ in keys])
-            lse = torch.logsumexp(s, 0)
+            more = [] if logits is None else [logits[layer, head][None]]
+            lse = torch.logsumexp(torch.cat([s, *more]), 0)
             weights = [(s[n] - lse).exp() * v[head] for n, (_, _, v) in enumerate(keys)]
             reads.append(torch.stack(weights).sum(0))
             sums.append(lse)
@@ -166,7 +168,7 @@ class SlowDecoder:
                     for j, _, k, v in rows
                     if 0 <= i - j < self.windows[layer] and not (same_length and i - j >= length)
                 ]
-                new.append(self.rest(layer, x, self.attention(layer, q, i, seen)[0]))
+                new.append(self.rest(layer, x, self.attention(layer, q, i, seen, sinks=True)[0]))
             together = [*old, *(x.detach() for x in (new if same_layer else xs))]
             if compress is None:
                 after.hidden.append(newest(together))
@@ -199,7 +201,7 @@ class SlowDecoder:
             new_xs, reads, sums = [], [], []
             for x, (i, q, _, _) in zip(xs, rows[len(slots) :], strict=True):
                 read, lse = self.attention(
-                    layer, q, i, [(j, k, v) for j, _, k, v in rows if 0 <= i - j < self.windows[layer]]
+                    layer, q, i, [(j, k, v) for j, _, k, v in rows if 0 <= i - j < self.windows[layer]], sinks=True
                 )
                 new_xs.append(self.rest(layer, x, read))
                 reads.append(read)

@@ -177,6 +177,16 @@ def test_the_convolution_alone_learns_from_the_attention_reconstruction_loss(pre
         assert_close(gradient, slow_gradient, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("kind", [SegmentRecurrence, LookAheadMemory], ids=lambda kind: kind.name)
+def test_a_sink_counts_once_in_what_slots_have_read(kind):
+    decoder = decoder_of(kind(4), encoding="transformer-xl+softmax-sink")
+    slow = SlowDecoder(decoder, layers=LAYERS, heads=HEADS, pre=True, encoding="transformer-xl")
+    read, check = (
+        (slow.recurrent, check_recurrence) if kind is SegmentRecurrence else (slow.look_ahead, check_look_ahead)
+    )
+    assert_parity(decoder, lambda tokens, kept: read(tokens, kept, 4), RAGGED, check)
+
+
 @pytest.mark.parametrize("length", [2, 5])
 def test_every_token_sees_as_many_keys_with_same_length(length):
     decoder = decoder_of(SegmentRecurrence(length, same_length=True), pre=False)

@@ -178,7 +178,10 @@ def test_with_an_encoding_it_is_the_slow_attention(name, causal):
     expected = ours.out_proj(mixed.transpose(1, 2).flatten(2))
     output, weights = ours(x, x, x, padding)
     assert_close(output, expected, **EXACT)
-    assert_close(weights.sum(-1), torch.ones(B, T).double(), **EXACT)
+    if name == "softmax-sink":
+        assert (weights.sum(-1) < 1).all()
+    else:
+        assert_close(weights.sum(-1), torch.ones(B, T).double(), **EXACT)
     moved = torch.randn(T, T).double()
     both = ours(x, x, x, padding, attn_mask=moved)[0]
     assert (both - output).abs().max() > 1e-3

@@ -5,13 +5,14 @@ from typing import Literal, TypedDict, Unpack, overload
 from torch import Tensor
 
 from wordorder.attention.backends.backend import Backend
-from wordorder.attention.backends.reference import Reference, weights
+from wordorder.attention.backends.reference import Reference, log_sum_exp, weights
 from wordorder.attention.call import Call
 from wordorder.attention.plan import Plan, plan_attention
 from wordorder.encodings import (
     Composition,
     Encoding,
     LayerTerms,
+    OnDenominator,
     OnEmbeddings,
     OnLayerInput,
     OnScoresByContent,
@@ -132,7 +133,14 @@ def attend(
     if groups > 1 and (len(terms.content) > 0 or not plan.backend.grouped):
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     q, k, added = _moved(q, k, plan, features)
-    return plan.backend.attend(q, k, v, plan.prepared, added, scale=terms.scale, dropout=dropout, return_lse=return_lse)
+    with_lse = return_lse or len(terms.sinks) > 0
+    mixed, lse = plan.backend.attend(
+        q, k, v, plan.prepared, added, scale=terms.scale, dropout=dropout, return_lse=with_lse
+    )
+    for sink in terms.sinks:
+        assert lse is not None
+        mixed, lse = sink.apply(mixed, lse)
+    return mixed, lse if return_lse else None
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan, features: TokenFeatures = NO_FEATURES) -> Tensor:
@@ -143,7 +151,12 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan, features: TokenFeatures 
     else:
         reference = Reference()
         prepared = reference.prepare(plan.terms, plan.mask, plan.call)
-    return weights(reference.scores(q, k, prepared, added, plan.terms.scale)).type_as(q)
+    scores_BHTS = reference.scores(q, k, prepared, added, plan.terms.scale)
+    weights_BHTS, lse_BHT = weights(scores_BHTS), None
+    for sink in plan.terms.sinks:
+        lse_BHT = log_sum_exp(scores_BHTS) if lse_BHT is None else lse_BHT
+        weights_BHTS, lse_BHT = sink.apply(weights_BHTS, lse_BHT)
+    return weights_BHTS.type_as(q)
 
 
 def _moved(q: Tensor, k: Tensor, plan: Plan, features: TokenFeatures) -> tuple[Tensor, Tensor, Bias | None]:
@@ -190,7 +203,7 @@ def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
         return terms
     if isinstance(terms, LayerTerms):
         first, *others = terms.kinds
-        if others or len(first.content) > 0:
+        if others or first.content or first.inputs or first.sinks:
             raise BadInput("these terms differ by layer: pass terms.layer(index), with the layer's index from 0")
         return first
     if terms is None or isinstance(terms, Bias):
@@ -215,7 +228,7 @@ def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
         raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
     if any(isinstance(part, OnLayerInput) for part in parts):
         raise BadInput(f"this encoding acts on the input of layers, before attention: {_POSITIONAL}")
-    if any(isinstance(part, OnScoresByContent | OnScoresByInput) for part in parts):
+    if any(isinstance(part, OnScoresByContent | OnScoresByInput | OnDenominator) for part in parts):
         raise BadInput(
             "this encoding may have weights for each layer, and attention does not know which layer calls it:"
             f" {_POSITIONAL}, or pass Composition(...).prepare(...).layer(index)"

@@ -95,6 +95,7 @@ class Call:
         gpu, memory = _gpu(self.device)
         return replace(
             self,
+            return_lse=self.return_lse or bool(terms.sinks),
             bias="learned" if learns else "fixed" if has_matrix else "none",
             rank=rank,
             structured=structured,

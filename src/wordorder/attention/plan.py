@@ -42,7 +42,8 @@ class LayerPlans:
         """Return the plan of layer ``index`` (from 0)."""
         terms, kind_of_layer = self.terms.layer(index), self.terms.kind_of_layer
         plan = self.kinds[kind_of_layer[index] if kind_of_layer else 0]
-        return replace(plan, terms=terms) if len(terms.content) + len(terms.inputs) > 0 else plan
+        differs = len(terms.content) + len(terms.inputs) + len(terms.sinks) > 0
+        return replace(plan, terms=terms) if differs else plan
 
 
 def plan_layers(
@@ -163,10 +164,11 @@ def _self_test_fails(device: torch.device) -> bool:
 
 
 def _alike(terms: Terms, other: Terms) -> bool:
-    """Tell whether both have the same bias and window, and either both or neither have terms by content."""
+    """Tell whether both have the same bias and window, and either both or neither have terms by content, and sinks."""
     mine, others = (() if kind.bias is None else kind.bias.parts() for kind in (terms, other))
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
-    return same and terms.window == other.window and bool(terms.content) == bool(other.content)
+    alike = bool(terms.content) == bool(other.content) and bool(terms.sinks) == bool(other.sinks)
+    return same and alike and terms.window == other.window
 
 
 def _checked(terms: Terms, mask: object, call: Call) -> Mask | Tensor | None:

@@ -23,6 +23,7 @@ from wordorder.encodings.places import ContentTerm as ContentTerm
 from wordorder.encodings.places import Encoding as Encoding
 from wordorder.encodings.places import InputTerm as InputTerm
 from wordorder.encodings.places import Move as Move
+from wordorder.encodings.places import OnDenominator as OnDenominator
 from wordorder.encodings.places import OnDistance as OnDistance
 from wordorder.encodings.places import OnEmbeddings as OnEmbeddings
 from wordorder.encodings.places import OnLayerInput as OnLayerInput
@@ -33,6 +34,7 @@ from wordorder.encodings.places import OnScoresByInput as OnScoresByInput
 from wordorder.encodings.places import ReplacesEmbedding as ReplacesEmbedding
 from wordorder.encodings.places import Rotation as Rotation
 from wordorder.encodings.places import Shift as Shift
+from wordorder.encodings.places import SinkTerm as SinkTerm
 from wordorder.encodings.places import TokenFeatures as TokenFeatures
 from wordorder.encodings.terms import LayerTerms as LayerTerms
 from wordorder.encodings.terms import Terms as Terms
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.sandwich import Sandwich as Sandwich
     from wordorder.encodings.shaw import Shaw as Shaw
     from wordorder.encodings.sinusoidal import Sinusoidal as Sinusoidal
+    from wordorder.encodings.softmax_sink import SoftmaxSink as SoftmaxSink
     from wordorder.encodings.t5 import T5 as T5
     from wordorder.encodings.transformer_xl import TransformerXL as TransformerXL
     from wordorder.encodings.tupe import TUPE as TUPE

@@ -30,6 +30,7 @@ CATALOG: Registry[Encoding] = Registry(
         "tupe-a": "wordorder.encodings.tupe:TUPE",
         "tupe-r": "wordorder.encodings.tupe:TUPERelative",
         "untied-sum": "wordorder.encodings.untied_sum:UntiedSum",
+        "softmax-sink": "wordorder.encodings.softmax_sink:SoftmaxSink",
         "fox": "wordorder.encodings.fox:Fox",
         "relative-logits": "wordorder.encodings.relative_logits:RelativeLogits",
         "complex-order": "wordorder.encodings.complex_order:ComplexOrder",

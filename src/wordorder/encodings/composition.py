@@ -14,6 +14,7 @@ from wordorder.encodings.places import (
     PLACES,
     Encoding,
     InAttention,
+    OnDenominator,
     OnEmbeddings,
     OnLayerInput,
     OnScores,
@@ -21,7 +22,7 @@ from wordorder.encodings.places import (
     OnScoresByInput,
     ReplacesEmbedding,
 )
-from wordorder.encodings.terms import LayerTerms, Term, Terms, combine_terms
+from wordorder.encodings.terms import LayerNumbers, LayerTerms, Term, Terms, combine_terms
 from wordorder.errors import BadInput
 from wordorder.ops import Contiguous, Packed, Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.execution import no_autocast
@@ -74,16 +75,19 @@ class Composition(nn.Module):
             _content_scale({name: parts[name] for name in kind.names}, head_dim) for kind in self.kinds
         )
         """The factor on q.k in each kind of layer."""
-        self._content_of_layer, self._inputs_of_layer = (
-            tuple(
-                tuple(
-                    sum(name in before.names for before in layers[:index])
-                    for name in layer.names
-                    if self.place_of[name] in places
-                )
-                for index, layer in enumerate(layers if several else ())
-            )
-            for places in ((OnScoresByContent, OnScoresByInput), (OnLayerInput,))
+        self._numbers_of_layer = tuple(
+            self._numbers(layer, layers[:index]) for index, layer in enumerate(layers if several else ())
+        )
+
+    def _numbers(self, layer: LayerKind, earlier: Sequence[LayerKind]) -> LayerNumbers:
+        """Return the number of earlier layers that have each term of a layer that differs by layer."""
+
+        def of_places(*places: type[Encoding]) -> tuple[int, ...]:
+            names = [name for name in layer.names if self.place_of[name] in places]
+            return tuple(sum(name in before.names for before in earlier) for name in names)
+
+        return LayerNumbers(
+            of_places(OnScoresByContent, OnScoresByInput), of_places(OnLayerInput), of_places(OnDenominator)
         )
 
     def _note(self, parts: Mapping[str, Encoding]) -> None:
@@ -219,7 +223,7 @@ class Composition(nn.Module):
                 head_dim=self.head_dim,
             )
             kinds = (*kinds, of_kind)
-        return LayerTerms(kinds, self.kind_of_layer, self._content_of_layer, self._inputs_of_layer)
+        return LayerTerms(kinds, self.kind_of_layer, self._numbers_of_layer)
 
     def kind_of(self, layer: int) -> LayerKind:
         """Return the kind of layer ``layer`` (from 0)."""

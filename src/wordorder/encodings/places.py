@@ -7,7 +7,7 @@ on positions alone is computed once per forward (`Terms`) and shared by all laye
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, get_args
 
 import torch
@@ -189,8 +189,8 @@ class InAttention(Encoding, ABC):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> "tuple[Move, Move] | Bias | ContentTerm | InputTerm":
-        """Return what positions decide: moves of queries and of keys, a bias, or a term by content or of the input.
+    ) -> "tuple[Move, Move] | Bias | ContentTerm | InputTerm | SinkTerm":
+        """Return what positions decide: moves of queries and keys, a bias, a term by content or of the input, a sink.
 
         Parameters of this module are read here and handed on in what is returned; its sub-modules may be called later.
 
@@ -221,6 +221,25 @@ class InputTerm(ABC):
                 or of a memory's slots, then one for each query. Texts are packed in a row only where the queries'
                 positions are `Packed`, and then there is nothing before them.
         """
+
+
+@dataclass(frozen=True)
+class SinkTerm:
+    """One more summand of the denominator of each softmax, ``exp(s_h)``, bound to one forward and one layer."""
+
+    logit_LH: Tensor
+    """s of each layer and head."""
+    index: int = 0
+
+    def layer(self, index: int) -> "SinkTerm":
+        """Return the term of layer ``index`` (from 0)."""
+        return replace(self, index=index)
+
+    def apply(self, mixed_BHTE: Tensor, lse_BHT: Tensor) -> tuple[Tensor, Tensor]:
+        """Return output and log-sum-exp with the sink in the denominator."""
+        logit_H1 = self.logit_LH[self.index][:, None].to(lse_BHT.dtype)
+        share_BHT1 = (lse_BHT - logit_H1).sigmoid()[..., None]  # of the denominator that is left to the keys
+        return (mixed_BHTE * share_BHT1).type_as(mixed_BHTE), torch.logaddexp(lse_BHT, logit_H1)
 
 
 class OnLayerInput(InAttention):
@@ -277,6 +296,12 @@ class OnDistance(OnScores):
             distance_W = diagonal_distances(query.length, key.length, shift, device)
             return ToeplitzBias(self.at_distance(distance_W, dtype), query.length, may_hide=False)
         return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1), may_hide=False)
+
+
+class OnDenominator(InAttention):
+    """An encoding that adds to the denominator of the softmax (a sink), for each layer and head."""
+
+    place = "denominator of the softmax"
 
 
 class TokenFeatures(NamedTuple):
@@ -357,5 +382,5 @@ class OnScoresByInput(InAttention):
     """False if only queries have features, so that caches hold nothing more."""
 
 
-PLACES = (OnEmbeddings, OnLayerInput, OnQueriesAndKeys, OnScores, OnScoresByContent, OnScoresByInput)
+PLACES = (OnEmbeddings, OnLayerInput, OnQueriesAndKeys, OnScores, OnScoresByContent, OnScoresByInput, OnDenominator)
 """The base classes of what a network calls, in the order in which they act."""

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from wordorder.encodings.places import NO_FEATURES, ContentTerm, InputTerm, Move, TokenFeatures
+from wordorder.encodings.places import NO_FEATURES, ContentTerm, InputTerm, Move, SinkTerm, TokenFeatures
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Positions
 
-Term = tuple[Move, Move] | Bias | ContentTerm | InputTerm
-"""The term of one encoding: moves of queries and keys, a content-independent bias, or a term by content or of the
-input."""
+Term = tuple[Move, Move] | Bias | ContentTerm | InputTerm | SinkTerm
+"""The term of one encoding: moves of queries and keys, a content-independent bias, a term by content or of the input,
+or a sink."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Terms:
     content: tuple[ContentTerm, ...] = ()
     inputs: tuple[InputTerm, ...] = ()
     """What is added to the layer's input, before queries, keys and values are projected from it."""
+    sinks: tuple[SinkTerm, ...] = ()
+    """What is added to the denominator of the softmax."""
     window: int | None = None
     """Tokens that a query sees on a visible side, itself included; None = all that the mask lets it see."""
     positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
@@ -92,6 +95,14 @@ class Terms:
         return k_BHSD
 
 
+class LayerNumbers(NamedTuple):
+    """For each term of a layer's kind that differs by layer, the number of layers before it that have the term."""
+
+    content: tuple[int, ...]
+    inputs: tuple[int, ...]
+    sinks: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class LayerTerms:
     """The terms of all layers of a network: one `Terms` for each kind of layer."""
@@ -99,10 +110,8 @@ class LayerTerms:
     kinds: tuple[Terms, ...]
     kind_of_layer: tuple[int, ...] = ()
     """For each layer the index of its kind; empty where all layers are of one kind."""
-    content_of_layer: tuple[tuple[int, ...], ...] = ()
-    """For each layer and content term of its kind, the number of layers before it that have the term."""
-    inputs_of_layer: tuple[tuple[int, ...], ...] = ()
-    """The same of terms of the input."""
+    numbers_of_layer: tuple[LayerNumbers, ...] = ()
+    """For each layer the numbers that its terms have for it; empty where all layers are of one kind."""
 
     def layer(self, index: int) -> Terms:
         """Return the terms of layer ``index`` (from 0).
@@ -114,15 +123,20 @@ class LayerTerms:
             last = f" .. {len(self.kind_of_layer) - 1}" if self.kind_of_layer else " on"
             raise BadInput(f"index must be that of a layer, from 0{last}, got {index}")
         terms = self.kinds[self.kind_of_layer[index] if self.kind_of_layer else 0]
-        if len(terms.content) + len(terms.inputs) == 0:  # a tracer knows no "not" of a tuple
+        if len(terms.content) + len(terms.inputs) + len(terms.sinks) == 0:  # a tracer knows no "not" of a tuple
             return terms
-        content, inputs = (index,) * len(terms.content), (index,) * len(terms.inputs)
-        if self.kind_of_layer:
-            content, inputs = self.content_of_layer[index], self.inputs_of_layer[index]
-        terms = replace(terms, content=tuple(term.layer(n) for term, n in zip(terms.content, content, strict=True)))
-        if len(terms.inputs) == 0:
-            return terms
-        return replace(terms, inputs=tuple(term.layer(n) for term, n in zip(terms.inputs, inputs, strict=True)))
+        numbers = self.numbers_of_layer[index] if self.kind_of_layer else None
+        bound: dict[str, Any] = {}
+        for group, terms_of_group in (("content", terms.content), ("inputs", terms.inputs), ("sinks", terms.sinks)):
+            of_layer: list[Any] = []
+            for place, term in enumerate(terms_of_group):
+                of_layer.append(term.layer(index if numbers is None else getattr(numbers, group)[place]))
+            bound[group] = tuple(of_layer)
+        return replace(terms, **bound)
+
+    def without_sinks(self) -> "LayerTerms":
+        """Return the terms without sinks, for attention that is merged with one that has them."""
+        return replace(self, kinds=tuple(replace(terms, sinks=()) for terms in self.kinds))
 
     def right_only(self) -> "LayerTerms":
         """Return the terms with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
@@ -147,6 +161,7 @@ def combine_terms(
     moves: list[tuple[Move, Move]] = []
     content: list[ContentTerm] = []
     inputs: list[InputTerm] = []
+    sinks: list[SinkTerm] = []
     bias: Bias | None = None
     for term in terms:
         if isinstance(term, Bias):
@@ -155,12 +170,16 @@ def combine_terms(
             content.append(term)
         elif isinstance(term, InputTerm):
             inputs.append(term)
+        elif isinstance(term, SinkTerm):
+            sinks.append(term)
         elif isinstance(term, tuple) and len(term) == 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
             moves.append(term)
         else:
             raise BadInput(
                 "an encoding's forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), a ContentTerm, an"
-                f" InputTerm, or two Moves, of the queries and of the keys, got {type(term).__name__}"
+                f" InputTerm, a SinkTerm, or two Moves, of the queries and of the keys, got {type(term).__name__}"
             )
     queries, keys = zip(*moves, strict=True) if moves else ((), ())
-    return Terms(scale, bias, queries, keys, tuple(content), tuple(inputs), window, positions, two_sided, head_dim)
+    return Terms(
+        scale, bias, queries, keys, tuple(content), tuple(inputs), tuple(sinks), window, positions, two_sided, head_dim
+    )

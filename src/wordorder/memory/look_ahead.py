@@ -85,7 +85,8 @@ class LookAheadMemory(Memory):
         if not step.reads_slots or step.segment.layers == 1:
             return None
         window = _window(step)
-        return SlotPlans(step.plan(_mask(step, window, full=self.full), right_only=self.full), window)
+        plans = step.plan(_mask(step, window, full=self.full), right_only=self.full, sinks=False)
+        return SlotPlans(plans, window)
 
     def rows(self, layer: int, x_BTC: Tensor, step: "Step") -> Tensor:
         """Return the slots' embeddings and the tokens' for the first layer; later ones get both from the one before."""

@@ -230,12 +230,18 @@ class Step:
         low, high = None if window is None else 1 - window, 0 if self.causal else None
         return Mask(self.window, key, low, high, valid_BS)
 
-    def plan(self, mask: Mask, *, right_only: bool = False) -> LayerPlans:
-        """Plan attention with a mask, at its positions; ``right_only``: every key counts as one to the right."""
+    def plan(self, mask: Mask, *, right_only: bool = False, sinks: bool = True) -> LayerPlans:
+        """Plan attention with a mask, at its positions.
+
+        Args:
+            right_only: every key counts as one to the right.
+            sinks: have those of the encoding; False where the result is merged with one that has them.
+        """
         assert self.call is not None
         terms = self.encoding.terms(mask.query, mask.key, dtype=self.call.dtype, device=self.call.device)
         call = replace(self.call, queries=mask.query.length, keys=mask.key.length)
         terms = terms.right_only() if right_only else terms
+        terms = terms if sinks else terms.without_sinks()
         return plan_layers(terms, mask, call, backend=self.backend, trusted=self.encoding.trusted)
 
     def planned(self, call: Call, *, backend: str | Backend | None = None) -> "Step":
