@@ -33,7 +33,7 @@ from wordorder.networks import Encoder
 from wordorder.networks.complex_valued import ComplexEncoder
 from wordorder.networks.options import ACTIVATIONS, norm_layer
 from wordorder.networks.stack import one_input
-from wordorder.ops.tokens import first_token, pool_tokens, zero_if_empty
+from wordorder.ops.pooling import first_token, pool_tokens, zero_if_empty
 
 Pooling = Literal["mean", "first", "max"]
 

@@ -7,7 +7,6 @@ from wordorder.networks.initialisation import initialise as initialise
 from wordorder.networks.initialisation import initialise_module as initialise_module
 from wordorder.networks.layer import DecoderLayer as DecoderLayer
 from wordorder.networks.layer import EncoderLayer as EncoderLayer
-from wordorder.networks.multi_head import CrossAttention as CrossAttention
 from wordorder.networks.multi_head import SelfAttention as SelfAttention
 from wordorder.networks.options import FeedForward as FeedForward
 from wordorder.networks.options import TransformerKeywords as TransformerKeywords
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from wordorder.networks.complex_valued import ComplexDecoder as ComplexDecoder
     from wordorder.networks.complex_valued import ComplexEncoder as ComplexEncoder
     from wordorder.networks.complex_valued import ComplexOptions as ComplexOptions
+    from wordorder.networks.cross_attention import CrossAttention as CrossAttention
     from wordorder.networks.decoder import Decoder as Decoder
     from wordorder.networks.decoder import DecoderOutput as DecoderOutput
     from wordorder.networks.encoder import Encoder as Encoder
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Cache": "wordorder.networks.cache",
     "KeyValueCache": "wordorder.networks.cache",
+    "CrossAttention": "wordorder.networks.cross_attention",
     "ComplexDecoder": "wordorder.networks.complex_valued",
     "ComplexEncoder": "wordorder.networks.complex_valued",
     "ComplexOptions": "wordorder.networks.complex_valued",

@@ -69,15 +69,6 @@ class NormParameters(nn.Module):
     """A norm that is not torch's: its weight begins at 1, its bias, if it has one, at 0."""
 
 
-def draw_weights(module: nn.Module, generator_for: Generators | None, draw: Callable[..., object]) -> None:
-    """Draw a module's own matrices by ``draw``, a function of `nn.init`, and set its vectors to 0."""
-    for name, parameter in module.named_parameters(recurse=False):
-        if parameter.dim() < 2:
-            nn.init.zeros_(parameter)
-        else:
-            draw(parameter, generator=generator_for(name) if generator_for else None)
-
-
 def initialise(
     root: nn.Module,
     *,

@@ -1,4 +1,4 @@
-"""Attention with its projections: of a sequence to itself, and of one sequence to another."""
+"""Attention with its projections: what all kinds share, and that of a sequence to itself."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.attention import Keys, LayerStep, Plan, Record, Source, attend, attention_weights
+from wordorder.attention import Keys, LayerStep, Plan, Record, attend
 from wordorder.encodings import TokenFeatures
 from wordorder.encodings.places import NO_FEATURES
 from wordorder.ops.execution import call_as_constant, is_plain
@@ -104,30 +104,3 @@ class SelfAttention(MultiHead):
         (q,) = self._split(F.linear(x_BTC[:, -queries:], weight[:first], of_queries), self.splits[:1])
         k, v = self._split(F.linear(x_BTC, weight[first:], of_others), self.splits[1:])
         return q, k, v
-
-
-class CrossAttention(MultiHead):
-    """Queries of one sequence, keys and values of another, attention, and the projection back.
-
-    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, Sec. 3.2.3. Arguments and errors as in `SelfAttention`; both
-    sequences have ``width`` channels.
-    """
-
-    def __init__(
-        self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0, linear: Linear = nn.Linear
-    ) -> None:
-        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout)
-        self.q: nn.Linear = linear(width, self.splits[0] * self.head_dim)
-        self.kv: nn.Linear = linear(width, 2 * self.splits[1] * self.head_dim)
-        self.out: nn.Linear = linear(width, width)
-
-    def forward(self, x_BTC: Tensor, source: Source, *, weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Attend to the source, (B, T, C) -> (B, T, C); with ``weights`` also return these, (B, H, T, S)."""
-        (q,) = self._split(self.q(x_BTC), self.splits[:1])
-        if source.states_BSC is None:
-            k = v = q.new_empty(q.shape[0], self.splits[1], 0, q.shape[-1])
-        else:
-            k, v = self._split(self.kv(source.states_BSC), self.splits[1:])
-        keys = Keys(k, v) if source.extend is None else source.extend(Keys(k, v))
-        mixed_BTC = self.out(self._join(self.attend(q, keys, source.plan, {})[0]))
-        return mixed_BTC, attention_weights(q, keys.k, source.plan) if weights else None

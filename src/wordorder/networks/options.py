@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,7 +12,10 @@ from wordorder.attention import Backend
 from wordorder.encodings import Composition, Use, build_encoding
 from wordorder.encodings.places import check_choice, check_positive
 from wordorder.memory import Memory
-from wordorder.networks.multi_head import CrossAttention, SelfAttention
+from wordorder.networks.multi_head import SelfAttention
+
+if TYPE_CHECKING:
+    from wordorder.networks.cross_attention import CrossAttention
 
 Norm = Literal["layer", "rms"]
 NormPlacement = Literal["pre", "post"]
@@ -227,8 +230,10 @@ class TransformerOptions:
         """Build the self-attention of a layer."""
         return SelfAttention(self.width, **self._heads())
 
-    def cross_attention(self) -> CrossAttention:
+    def cross_attention(self) -> "CrossAttention":
         """Build the cross-attention of a layer."""
+        from wordorder.networks.cross_attention import CrossAttention  # what networks without it never load
+
         return CrossAttention(self.width, **self._heads())
 
     def feedforward_network(self) -> nn.Module:

@@ -246,17 +246,6 @@ def last_positions(positions: Positions, count: int) -> Positions:
     return Arbitrary(positions.position_BT[:, before:])
 
 
-def running_sum(x_BHS: Tensor, key: Positions | None) -> Tensor:
-    """Return the sums over a text up to each token, in the order of positions (B, H, S); None = that of the columns.
-
-    In packed texts the sums go on from one text to the next: differences within one are right.
-    """
-    if not isinstance(key, Arbitrary):
-        return x_BHS.cumsum(-1)
-    order_BHS = key.index_BT(x_BHS.device).argsort(dim=-1, stable=True)[:, None].expand(x_BHS.shape)
-    return torch.zeros_like(x_BHS).scatter(-1, order_BHS, x_BHS.gather(-1, order_BHS).cumsum(-1))
-
-
 def gather_tokens(x: Tensor, column_BT: Tensor, axis: int = 1) -> Tensor:
     """Return the columns ``column_BT`` of each row, (B, any number), along the axis of x that counts tokens."""
     index = column_BT.view(column_BT.shape[0], *(-1 if a == axis else 1 for a in range(1, x.dim())))

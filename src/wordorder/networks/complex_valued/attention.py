@@ -8,7 +8,8 @@ from torch import Tensor
 
 from wordorder.attention.backends.reference import Reference
 from wordorder.networks.complex_valued.layers import ComplexBias, ComplexLinear
-from wordorder.networks.multi_head import CrossAttention, MultiHead, SelfAttention
+from wordorder.networks.cross_attention import CrossAttention
+from wordorder.networks.multi_head import MultiHead, SelfAttention
 from wordorder.ops.complex import modulus_scores, split, streams
 
 Scores = Literal["real-part", "modulus"]

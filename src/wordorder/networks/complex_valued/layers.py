@@ -1,6 +1,7 @@
 """Layers of complex numbers: linear maps, norms, activations and dropout."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import check_choice, check_positive
-from wordorder.networks.initialisation import Generators, NormParameters, draw_weights
+from wordorder.networks.initialisation import Generators, NormParameters
 from wordorder.ops.complex import (
     Pair,
     modulus,
@@ -21,6 +22,15 @@ from wordorder.ops.complex import (
 )
 
 ComplexBias = Literal["complex", "shared", "none"]
+
+
+def draw_weights(module: nn.Module, generator_for: Generators | None, draw: Callable[..., object]) -> None:
+    """Draw a module's own matrices by ``draw``, a function of `nn.init`, and set its vectors to 0."""
+    for name, parameter in module.named_parameters(recurse=False):
+        if parameter.dim() < 2:
+            nn.init.zeros_(parameter)
+        else:
+            draw(parameter, generator=generator_for(name) if generator_for else None)
 
 
 class ComplexLayer(nn.Module, ABC):

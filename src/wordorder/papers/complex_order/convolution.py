@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import check_positive
-from wordorder.networks.complex_valued.layers import ComplexMap
-from wordorder.networks.initialisation import Generators, draw_weights
+from wordorder.networks.complex_valued.layers import ComplexMap, draw_weights
+from wordorder.networks.initialisation import Generators
 from wordorder.ops import valid_tokens
 from wordorder.ops.complex import choose_linear_form, modulus, split, stack
 from wordorder.ops.execution import transformed, working_dtype
-from wordorder.ops.tokens import first_token, last_token, zero_if_empty
+from wordorder.ops.pooling import first_token, last_token, zero_if_empty
 from wordorder.papers.complex_order.network import TextBody, TextOutput
 
 SIZES = (3, 4, 5)

@@ -24,7 +24,7 @@ from wordorder.networks.encoder import Encoder
 from wordorder.networks.stack import check_given, check_left_padding, reads_positions
 from wordorder.ops import Contiguous, PositionsLike, as_positions, pool, valid_tokens
 from wordorder.ops.complex import modulus, split
-from wordorder.ops.tokens import pool_tokens, without_padding, zero_if_empty
+from wordorder.ops.pooling import pool_tokens, without_padding, zero_if_empty
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from wordorder.networks.complex_valued.layers import modrelu_gain
 from wordorder.networks.initialisation import Generators, NormParameters
 from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
 from wordorder.ops.complex import Pair, conjugate, modulus_scores, multiply, split, stack
-from wordorder.ops.tokens import without_padding, zero_if_empty
+from wordorder.ops.pooling import without_padding, zero_if_empty
 from wordorder.papers.complex_order.network import TextBody, TextOutput
 
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import check_positive
-from wordorder.networks.initialisation import Generators, draw_weights
+from wordorder.networks.complex_valued.layers import draw_weights
+from wordorder.networks.initialisation import Generators
 from wordorder.ops import gather_tokens, valid_tokens
 from wordorder.ops.complex import modulus, split
-from wordorder.ops.tokens import pool_tokens, without_padding, zero_if_empty
+from wordorder.ops.pooling import pool_tokens, without_padding, zero_if_empty
 from wordorder.papers.complex_order.network import TextBody, TextOutput
 
 _HAS_16_BITS = bool(getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)())
