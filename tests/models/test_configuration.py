@@ -2,6 +2,7 @@ import re
 
 import pytest
 import torch
+from transformers import AutoConfig
 
 from wordorder.errors import BadInput
 from wordorder.hints import MOST_HINTS
@@ -157,3 +158,19 @@ def test_sizes_that_nobody_set_follow_when_a_field_is_changed():
     own = build_config("decoder", hidden_size=32, num_attention_heads=4, intermediate_size=48, num_key_value_heads=2)
     own.hidden_size, own.num_attention_heads = 64, 8
     assert (own.intermediate_size, own.num_key_value_heads) == (48, 2)
+
+
+def test_a_block_decides_what_nothing_else_says_and_is_saved(tmp_path):
+    config = build_config("decoder", vocab_size=9, hidden_size=8, num_attention_heads=2, block="modern", norm="layer")
+    parts = ("norm", "hidden_act", "qk_norm", "use_bias")
+    assert [getattr(config, name) for name in parts] == ["layer", "swiglu", "rms", False]
+    assert config.network_options("decoder").block == "modern"
+    config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert [getattr(loaded, name) for name in parts] == ["layer", "swiglu", "rms", False]
+    classic = AutoConfig.from_pretrained(tmp_path, block="classic", use_bias=False)
+    assert [getattr(classic, name) for name in parts] == ["layer", "gelu", "none", False]
+    with pytest.raises(BadInput, match="block must be one of 'classic', 'modern', got 'modren'"):
+        build_config("decoder", block="modren")
+    with pytest.raises(BadInput, match="complex layers have no qk_norm"):
+        build_config("decoder", encoding="complex-order", complex_valued=True, block="modern")

@@ -285,6 +285,22 @@ def test_defaults_that_follow_others_stay_open_where_arms_may_change_those(recip
     assert (arm.model["intermediate_size"], arm.to_dict()["model"]["norm"]) == (128, "layer")
 
 
+def test_what_a_block_has_is_written_out_unless_arms_change_the_block(recipe_file):
+    modern = read_recipe(recipe_file, ["model.block=modern"]).to_dict()["model"]
+    assert (modern["norm"], modern["hidden_act"], modern["qk_norm"], modern["use_bias"]) == (
+        "rms",
+        "swiglu",
+        "rms",
+        False,
+    )
+    arms = COMPARE + 'model.block = "modern"\n'
+    recipe_file.write_text(recipe_file.read_text() + arms)
+    recipe = read_recipe(recipe_file)
+    assert not {"norm", "hidden_act", "qk_norm", "use_bias"} & recipe.to_dict()["model"].keys()
+    assert recipe.compare is not None
+    assert {recipe.for_arm(arm).to_dict()["model"]["norm"] for arm in recipe.compare.arms} == {"layer", "rms"}
+
+
 def test_only_what_changes_results_is_a_difference(recipe_file):
     now = read_recipe(recipe_file).to_dict()
     changed = {**now, "model": {**now["model"], "norm": "rms"}, "training": {**now["training"], "weight_decay": 0.1}}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, get_type_hints
 
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import GenerationConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from wordorder.encodings import CATALOG, Composition, Use, canonical_name, names_of, options_of, split_options
 from wordorder.errors import BadInput
@@ -15,6 +15,7 @@ from wordorder.hints import fits, option_faults
 from wordorder.limits import one_line
 from wordorder.memory import MEMORIES, Memory
 from wordorder.models.faults import (
+    head_faults,
     missing_classes,
     not_tied,
     range_faults,
@@ -24,17 +25,14 @@ from wordorder.models.faults import (
     warn_of_changes,
 )
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
-from wordorder.networks.options import TransformerOptions
+from wordorder.networks.options import BLOCKS, TransformerOptions
 from wordorder.own_classes import REGISTRIES, own_classes
-
-# Keywords that transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
-_FROM_TRANSFORMERS = {
-    "torch_dtype", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "name_or_path",
-    "_name_or_path", "_commit_hash", "model_type", "transformers_version", "tie_last_hidden_states", "per_layer_config",
-}  # fmt: skip
 
 FOLLOWING_SIZES = {"intermediate_size": ("hidden_size", 4), "num_key_value_heads": ("num_attention_heads", 1)}
 """Sizes that follow another one where nothing is said: its name, and the factor."""
+
+PARTS_OF_BLOCK = {"norm": "norm", "hidden_act": "activation", "qk_norm": "qk_norm", "use_bias": "use_bias"}
+"""Fields that follow the block where nothing is said, and their names in `BLOCKS`."""
 
 
 @strict
@@ -64,7 +62,8 @@ class WordOrderConfig(PreTrainedConfig):
             names separated by "," ("rope,rope,rope,none", or "rope*3,none"), repeated over the layers of each half of
             the network.
         encoding_options: options of the encoding; nested by name for several.
-        norm: "layer" or "rms".
+        block: "classic" or "modern"; see `wordorder.TransformerOptions`. Four fields go before it, None = as it has it:
+            norm ("layer", "rms"), hidden_act, qk_norm (of each head: "rms", "layer", "none") and use_bias.
         norm_placement: "pre" or "post".
         embedding_norm: normalise the embeddings; None = with post-norm only.
         complex_valued: complex layers after complex embeddings, of hidden_size complex channels; the encoding must then
@@ -97,7 +96,7 @@ class WordOrderConfig(PreTrainedConfig):
     num_key_value_heads: int | None = None
     intermediate_size: int | None = None
     max_position_embeddings: int = 512
-    hidden_act: Literal["gelu", "relu", "silu", "swiglu"] = "gelu"
+    hidden_act: Literal["gelu", "relu", "silu", "swiglu"] | None = None
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.1
     layer_norm_eps: float | int = 1e-5
@@ -111,7 +110,10 @@ class WordOrderConfig(PreTrainedConfig):
     mask_token_id: int | None = None
     encoding: str = "tupe-r"
     encoding_options: dict[str, Any] | None = None
-    norm: Literal["layer", "rms"] = "layer"
+    block: Literal["classic", "modern"] = "classic"
+    norm: Literal["layer", "rms"] | None = None
+    qk_norm: Literal["none", "layer", "rms"] | None = None
+    use_bias: bool | None = None
     norm_placement: Literal["pre", "post"] = "pre"
     embedding_norm: bool | None = None
     complex_valued: bool = False
@@ -131,13 +133,13 @@ class WordOrderConfig(PreTrainedConfig):
                 raise BadInput(f"{key} must be a table of tables, got {str(classes)[:80]!r}")
         if missing := missing_classes(trained_with):
             raise BadInput(missing)
+        for field, name in PARTS_OF_BLOCK.items():
+            if getattr(self, field) is None:  # another name of a block is refused for its type
+                setattr(self, field, BLOCKS.get(self.block, BLOCKS["classic"])[name])
         if isinstance(self.encoding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.encoding = canonical_name(self.encoding)
-        allowed = set(_FROM_TRANSFORMERS)
-        if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
-            allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
         fields = {f.name for f in dataclasses.fields(self)}
-        faults = unknown_fields((key for key in kwargs if key not in allowed), fields)
+        faults = unknown_fields(kwargs, fields, from_file=self.transformers_version is not None)
         if self.memory != "none":
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length
@@ -178,6 +180,8 @@ class WordOrderConfig(PreTrainedConfig):
             follows = fields.get(name) == factor * config_dict.get(followed, 0)
             if follows and followed in changed and name not in changed:
                 fields[name] = None  # it goes on following
+        if fields.get("block", "classic") != config_dict.get("block", "classic"):
+            fields |= {name: None for name in PARTS_OF_BLOCK if name not in changed}
         if fields.get("memory") != config_dict.get("memory"):
             lengths = ("memory_length", "segment_length", "document_pooling") if fields["memory"] == "none" else ()
             fields |= {
@@ -198,13 +202,7 @@ class WordOrderConfig(PreTrainedConfig):
 
     def head_faults(self) -> list[str]:
         """Return what is wrong with the numbers of heads, one line each."""
-        lines: list[str] = []
-        heads, groups = self.num_attention_heads, self.num_key_value_heads
-        if heads > 0 and self.hidden_size % heads:
-            lines.append(f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and {heads}")
-        if groups is not None and groups > 0 and heads % groups:
-            lines.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
-        return lines
+        return head_faults(vars(self))
 
     def _memory_faults(self) -> list[str]:
         if self.memory == "none":
@@ -294,6 +292,9 @@ class WordOrderConfig(PreTrainedConfig):
             key_value_heads=self.num_key_value_heads,
             feedforward=self.intermediate_size,
             max_positions=self.max_position_embeddings,
+            block=self.block,
+            qk_norm=self.qk_norm,
+            use_bias=self.use_bias,
             encoding=self.encoding,
             encoding_options=self.options_for(use),
             norm=self.norm,

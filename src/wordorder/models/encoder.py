@@ -175,7 +175,7 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         self.activation = config.head_act
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = norm_layer(config.norm, config.hidden_size, config.layer_norm_eps)
+        self.norm = norm_layer(config.norm or "layer", config.hidden_size, config.layer_norm_eps)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
     def forward(self, hidden: Tensor) -> Tensor:

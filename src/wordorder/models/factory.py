@@ -17,6 +17,7 @@ from wordorder.hints import describe, fits
 from wordorder.models import decoder, encoder, seq2seq
 from wordorder.models.configuration import (
     FOLLOWING_SIZES,
+    PARTS_OF_BLOCK,
     WordOrderConfig,
     WordOrderDecoderConfig,
     WordOrderEncoderConfig,
@@ -26,6 +27,7 @@ from wordorder.models.faults import unknown_fields
 from wordorder.models.hosts import class_of_host
 from wordorder.models.swap.families import FAMILIES
 from wordorder.networks import initialise
+from wordorder.networks.options import BLOCKS
 
 MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
     WordOrderEncoderConfig: {
@@ -70,17 +72,23 @@ def config_fields(network: str) -> dict[str, Any]:
     return {f.name: f.default for f in fields if f.name not in inherited and f.name != "wordorder_version"}
 
 
-def filled_fields(network: str, fields: Mapping[str, object], *, following: bool = True) -> dict[str, object]:
+def filled_fields(
+    network: str, fields: Mapping[str, object], *, following: bool = True, one_block: bool = True
+) -> dict[str, object]:
     """Return the fields of ``[model]`` with all defaults, so that they mean the same after a default changes.
 
     What only the data knows (vocab_size, special tokens) stays out, and so do options of the encoding; and with
-    ``following=False`` those that follow others, such as intermediate_size = 4 * hidden_size.
+    ``following=False`` those that follow others, such as intermediate_size = 4 * hidden_size; with ``one_block=False``
+    those that follow the block.
     """
     known = config_fields(network)
     filled: dict[str, Any] = {**fields}
     for name, default in known.items():
         if default is not None and name != "vocab_size":
             filled.setdefault(name, default)
+    for name, part in PARTS_OF_BLOCK.items() if one_block else ():
+        if filled.get(name) is None:
+            filled[name] = BLOCKS[filled["block"]][part]
     for name, (followed, factor) in _FOLLOWING.items() if following else ():
         if name in known and filled.get(name) is None:
             filled[name] = factor * filled[followed]

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
 from wordorder.hints import MOST_HINTS
 from wordorder.limits import MOST_CLASSES
@@ -45,6 +45,17 @@ def range_faults(fields: Mapping[str, Any]) -> list[str]:
             lines.append(f"{name} must be positive, got {value}")
         elif name in _TOKENS and not 0 <= value < fields["vocab_size"]:
             lines.append(f"{name} must lie in 0 .. {fields['vocab_size'] - 1}, got {value}{_TOKENS[name]}")
+    return lines
+
+
+def head_faults(fields: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the numbers of heads, one line each."""
+    lines: list[str] = []
+    width, heads, groups = (fields[n] for n in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
+    if heads > 0 and width % heads:
+        lines.append(f"hidden_size must be a multiple of num_attention_heads, got {width} and {heads}")
+    if groups is not None and groups > 0 and heads % groups:
+        lines.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
     return lines
 
 
@@ -126,11 +137,21 @@ _CALLED_HERE = {
 """Hints for fields that other models' configurations name otherwise."""
 
 
-def unknown_fields(keys: Iterable[str], known: set[str]) -> list[str]:
+# Keywords that transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
+_FROM_TRANSFORMERS = {
+    "torch_dtype", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "name_or_path",
+    "_name_or_path", "_commit_hash", "model_type", "transformers_version", "tie_last_hidden_states", "per_layer_config",
+}  # fmt: skip
+
+
+def unknown_fields(keys: Iterable[str], known: set[str], *, from_file: bool = False) -> list[str]:
     """Return a line for each unknown field, the first ones with the nearest known one and all known ones."""
     lines: list[str] = []
+    allowed = set(_FROM_TRANSFORMERS)
+    if from_file:  # which may hold what older versions wrote there
+        allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
     listed = ", ".join(sorted(known - {f.name for f in dataclasses.fields(PreTrainedConfig)}))
-    for key in keys:
+    for key in (key for key in keys if key not in allowed):
         if len(lines) >= MOST_HINTS:  # the nearest one of many takes a millisecond to find
             lines.append(f"unknown model field {key!r}")
             continue

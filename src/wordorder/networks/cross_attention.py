@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from wordorder.attention import Keys, Source, attention_weights
-from wordorder.networks.multi_head import Linear, MultiHead
+from wordorder.networks.multi_head import Linear, MultiHead, Norm
 
 
 class CrossAttention(MultiHead):
@@ -14,9 +14,16 @@ class CrossAttention(MultiHead):
     """
 
     def __init__(
-        self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0, linear: Linear = nn.Linear
+        self,
+        width: int,
+        *,
+        heads: int,
+        key_value_heads: int,
+        dropout: float = 0.0,
+        norm: Norm | None = None,
+        linear: Linear = nn.Linear,
     ) -> None:
-        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout)
+        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout, norm=norm)
         self.q: nn.Linear = linear(width, self.splits[0] * self.head_dim)
         self.kv: nn.Linear = linear(width, 2 * self.splits[1] * self.head_dim)
         self.out: nn.Linear = linear(width, width)
@@ -28,6 +35,7 @@ class CrossAttention(MultiHead):
             k = v = q.new_empty(q.shape[0], self.splits[1], 0, q.shape[-1])
         else:
             k, v = self._split(self.kv(source.states_BSC), self.splits[1:])
+        q, k = self._normed(q, k)
         keys = Keys(k, v) if source.extend is None else source.extend(Keys(k, v))
         mixed_BTC = self.out(self._join(self.attend(q, keys, source.plan, {})[0]))
         return mixed_BTC, attention_weights(q, keys.k, source.plan) if weights else None

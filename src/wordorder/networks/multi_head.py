@@ -14,12 +14,20 @@ from wordorder.ops.execution import call_as_constant, is_plain
 
 Linear = Callable[[int, int], Any]
 """A function that makes a projection from channels in and out: a torch Linear, or a module in its place."""
+Norm = Callable[[int], nn.Module]
+"""A function that makes a norm of so many channels."""
 
 
 class MultiHead(nn.Module):
-    """The base of both kinds of attention: sizes of heads, and the maps between channels and heads."""
+    """The base of both kinds of attention: sizes of heads, and the maps between channels and heads.
 
-    def __init__(self, width: int, *, heads: int, key_value_heads: int, dropout: float) -> None:
+    Args:
+        norm: makes a norm of the channels of each query and key, before any move; None = there is none.
+    """
+
+    def __init__(
+        self, width: int, *, heads: int, key_value_heads: int, dropout: float, norm: Norm | None = None
+    ) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
@@ -28,6 +36,14 @@ class MultiHead(nn.Module):
         self.head_dim, self.dropout = width // heads, dropout
         self.splits = [heads, key_value_heads, key_value_heads]
         """Heads of queries, of keys and of values."""
+        self.q_norm, self.k_norm = (None, None) if norm is None else (norm(self.head_dim), norm(self.head_dim))
+
+    def _normed(self, q_BHTD: Tensor, k_BHSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys after their norms, in the dtype that they had."""
+        if self.q_norm is None or self.k_norm is None:
+            return q_BHTD, k_BHSD
+        dtype = next(self.q_norm.parameters()).dtype  # wider than that of q under autocast
+        return self.q_norm(q_BHTD.to(dtype)).type_as(q_BHTD), self.k_norm(k_BHSD.to(dtype)).type_as(k_BHSD)
 
     def _split(self, x_BTC: Tensor, splits: list[int]) -> tuple[Tensor, ...]:
         """Split a projection (B, T, all heads * D) into its parts, each (B, heads, T, D)."""
@@ -58,6 +74,7 @@ class SelfAttention(MultiHead):
         key_value_heads: key and value heads, G; divides heads. Fewer than heads is grouped-query attention (Ainslie
             et al. 2023, https://arxiv.org/abs/2305.13245).
         dropout: probability that an attention weight is dropped in training.
+        norm: as in `MultiHead`.
         linear: makes the projections, from channels in and out.
 
     Raises:
@@ -65,9 +82,16 @@ class SelfAttention(MultiHead):
     """
 
     def __init__(
-        self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0, linear: Linear = nn.Linear
+        self,
+        width: int,
+        *,
+        heads: int,
+        key_value_heads: int,
+        dropout: float = 0.0,
+        norm: Norm | None = None,
+        linear: Linear = nn.Linear,
     ) -> None:
-        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout)
+        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout, norm=norm)
         self.qkv: nn.Linear = linear(width, sum(self.splits) * self.head_dim)
         self.out: nn.Linear = linear(width, width)
 
@@ -80,6 +104,8 @@ class SelfAttention(MultiHead):
         if len(terms.inputs) > 0:
             x_BSC, input_rows = step.change_input(x_BSC)
         q, k, v = self._heads(x_BSC, step.queries)
+        if self.q_norm is not None:
+            q, k = self._normed(q, k)
         if len(terms.content) > 0:  # a tracer knows no "not" of a tuple
             features = terms.features(x_BSC, step.queries)
         keys = Keys(k, v, features.of_keys)
@@ -90,8 +116,11 @@ class SelfAttention(MultiHead):
         return self.out(self._join(mixed)), Record(keys if step.keep else None, left, weights, input_rows=input_rows)
 
     def keys_of(self, x_BNC: Tensor) -> Keys:
-        """Return keys and values of further rows, which give the projection no gradient."""
+        """Return keys and values of further rows, which give the weights no gradient."""
         _, k, v = self._split(call_as_constant(self.qkv, x_BNC), self.splits)
+        if self.k_norm is not None:
+            dtype = next(self.k_norm.parameters()).dtype
+            k = call_as_constant(self.k_norm, k.to(dtype)).type_as(k)
         return Keys(k, v)
 
     def _heads(self, x_BTC: Tensor, queries: int | None) -> tuple[Tensor, Tensor, Tensor]:

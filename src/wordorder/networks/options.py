@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, cast
 
 from torch import Tensor, nn
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 Norm = Literal["layer", "rms"]
 NormPlacement = Literal["pre", "post"]
 Activation = Literal["gelu", "relu", "silu", "swiglu"]
+HeadNorm = Literal["none", "layer", "rms"]
+Block = Literal["classic", "modern"]
+
+BLOCKS: dict[str, dict[str, Any]] = {
+    "classic": {"norm": "layer", "activation": "gelu", "qk_norm": "none", "use_bias": True},
+    "modern": {"norm": "rms", "activation": "swiglu", "qk_norm": "rms", "use_bias": False},
+}
+"""What a block's name says of its parts, where nothing else is said: BERT's, and that of decoders since 2024."""
 
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -45,17 +54,18 @@ class FeedForward(nn.Module):
         width: model channels, C.
         inner: channels between the maps.
         activation: "gelu", "relu", "silu" or "swiglu".
+        bias: the maps have biases.
 
     Raises:
         ValueError: unknown activation.
     """
 
-    def __init__(self, width: int, *, inner: int, activation: Activation = "gelu") -> None:
+    def __init__(self, width: int, *, inner: int, activation: Activation = "gelu", bias: bool = True) -> None:
         super().__init__()
         check_choice("activation", activation, Activation)
         self.activation, gated = activation, activation == "swiglu"
-        self.up = nn.Linear(width, 2 * inner if gated else inner)
-        self.down = nn.Linear(inner, width)
+        self.up = nn.Linear(width, 2 * inner if gated else inner, bias=bias)
+        self.down = nn.Linear(inner, width, bias=bias)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         """Apply the network to each token, (B, T, C) -> (B, T, C)."""
@@ -77,12 +87,15 @@ class TransformerKeywords(TypedDict, total=False):
     max_positions: int
     encoding: str
     encoding_options: Mapping[str, Any] | None
-    norm: Norm
+    block: Block
+    norm: Norm | None
     norm_placement: NormPlacement
     norm_eps: float
     embedding_norm: bool | None
     final_norm: bool | None
-    activation: Activation
+    activation: Activation | None
+    qk_norm: HeadNorm | None
+    use_bias: bool | None
     dropout: float
     attention_dropout: float
     padding_idx: int | None
@@ -109,12 +122,18 @@ class TransformerOptions:
         max_positions: longest text in tokens, for encodings with a table; with a memory, its slots and a segment.
         encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `pattern_of`.
         encoding_options: options of the encoding; see `build_encoding`.
-        norm: "layer" (2018) or "rms" (modern).
+        block: "classic" (BERT's and GPT-2's: layer norms, gelu, biases) or "modern" (RMS norms, also of queries and
+            keys, swiglu, no biases). norm, activation, qk_norm and use_bias go before it; None = as the block has it.
+        norm: "layer" or "rms".
         norm_placement: "post" (2018) or "pre" (modern; trains without warm-up troubles, hence the default).
         norm_eps: added to the variance.
         embedding_norm: normalise the embeddings; None = with post-norm only.
         final_norm: normalise the last layer's output; None = with pre-norm only.
         activation: of the feed-forward networks, "gelu" (exact), "relu", "silu" or "swiglu".
+        qk_norm: norm of each head's queries and keys, before any position, with a gain for each channel that all heads
+            share, as in Qwen 3 and Gemma 3: "rms", "layer" (Henry et al. 2020, https://arxiv.org/abs/2010.04245, has
+            the L2 norm) or "none". Caches hold keys after it.
+        use_bias: projections and feed-forward networks have biases.
         dropout: on embeddings and on each sublayer's output.
         attention_dropout: on attention weights.
         padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
@@ -134,12 +153,15 @@ class TransformerOptions:
     max_positions: int = 512
     encoding: str = "tupe-r"
     encoding_options: Mapping[str, Any] | None = None
-    norm: Norm = "layer"
+    block: Block = "classic"
+    norm: Norm | None = None
     norm_placement: NormPlacement = "pre"
     norm_eps: float = 1e-5
     embedding_norm: bool | None = None
     final_norm: bool | None = None
-    activation: Activation = "gelu"
+    activation: Activation | None = None
+    qk_norm: HeadNorm | None = None
+    use_bias: bool | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.1
     padding_idx: int | None = None
@@ -181,6 +203,11 @@ class TransformerOptions:
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {rate}")
         check_choice("norm_placement", self.norm_placement, NormPlacement)
+        check_choice("block", self.block, Block)
+        for name, of_block in BLOCKS[self.block].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, of_block)  # frozen, and not yet handed out
+        check_choice("qk_norm", cast("str", self.qk_norm), HeadNorm)
         if self.memory is not None and not isinstance(cast("object", self.memory), Memory):
             raise ValueError(f"memory must be a Memory, such as LookAheadMemory(length), or None, got {self.memory!r}")
 
@@ -228,20 +255,23 @@ class TransformerOptions:
 
     def attention(self) -> SelfAttention:
         """Build the self-attention of a layer."""
-        return SelfAttention(self.width, **self._heads())
+        return SelfAttention(self.width, **self._heads(), **self._style())
 
     def cross_attention(self) -> "CrossAttention":
         """Build the cross-attention of a layer."""
         from wordorder.networks.cross_attention import CrossAttention  # what networks without it never load
 
-        return CrossAttention(self.width, **self._heads())
+        return CrossAttention(self.width, **self._heads(), **self._style())
 
     def feedforward_network(self) -> nn.Module:
         """Build the feed-forward network, from channels to channels, for each token by itself."""
-        return FeedForward(self.width, inner=self.inner, activation=self.activation)
+        assert self.activation is not None
+        bias = bool(self.use_bias)
+        return FeedForward(self.width, inner=self.inner, activation=self.activation, bias=bias)
 
     def norm_layer(self) -> nn.Module:
         """Build a norm over the channels of each token."""
+        assert self.norm is not None
         return norm_layer(self.norm, self.width, self.norm_eps)
 
     def dropout_layer(self) -> nn.Module:
@@ -251,6 +281,13 @@ class TransformerOptions:
     def read_out_layer(self) -> nn.Module:
         """Build the map from the channels of the last layer to the real (B, T, C) that heads read."""
         return nn.Identity()
+
+    def _style(self) -> dict[str, Any]:
+        """Return norms of heads and projections as attention is built with."""
+        style: dict[str, Any] = {} if self.use_bias else {"linear": partial(nn.Linear, bias=False)}
+        if self.qk_norm not in (None, "none"):
+            style["norm"] = partial(norm_layer, self.qk_norm, eps=self.norm_eps)
+        return style
 
     def _heads(self) -> dict[str, Any]:
         groups = self.key_value_heads or self.heads

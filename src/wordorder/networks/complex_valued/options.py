@@ -161,6 +161,11 @@ class ComplexOptions(TransformerOptions):
         super().__post_init__()
         check_choice("scores", self.scores, Scores)
         check_choice("read_out", self.read_out, ReadOut)
+        if self.qk_norm != "none" or not self.use_bias:
+            raise ValueError(
+                f"complex layers have no qk_norm, and biases by `bias`: leave qk_norm={self.qk_norm!r} and"
+                f" use_bias={self.use_bias} out, and take block='classic'"
+            )
         options = complex_encoding_options(self.encoding, self.encoding_options)
         object.__setattr__(self, "encoding_options", options)  # frozen, and not yet handed out
 
@@ -180,12 +185,13 @@ class ComplexOptions(TransformerOptions):
         return ComplexCrossAttention(self.width, **self._heads(), **self._weights())
 
     def feedforward_network(self) -> nn.Module:
+        assert self.activation is not None
         return ComplexFeedForward(
             self.width, inner=self.inner, activation=self.activation, nonlinearity=self.nonlinearity, **self._weights()
         )
 
     def norm_layer(self) -> nn.Module:
-        check_choice("norm", self.norm, Norm)
+        check_choice("norm", str(self.norm), Norm)
         if self.norm == "rms":
             return ComplexRMSNorm(self.width, eps=self.norm_eps)
         return ComplexLayerNorm(self.width, eps=self.norm_eps, shared=self.shared_norms)

@@ -60,7 +60,7 @@ class WordOrderClassifierConfig(WordOrderConfig):
 
     architecture: Literal["bag-of-words", "convolution", "recurrent", "transformer"] = "transformer"
     num_hidden_layers: int = 1
-    hidden_act: Literal["gelu", "relu", "silu", "swiglu"] = "relu"
+    hidden_act: Literal["gelu", "relu", "silu", "swiglu"] | None = "relu"
     encoding: str = "complex-order"
     filters: int = 128
     recurrent_size: int | None = None

@@ -128,8 +128,9 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     model = dict(tables["model"])
     network = model.pop("network")
     # A saved model says itself what follows from its sizes, and an arm may change what others follow from.
-    following = pretrained is None and not FOLLOWED & _changed_by_arms(tables.get("compare", {}))
-    model = model if from_host else filled_fields(network, model, following=following)
+    by_arms = _changed_by_arms(tables.get("compare", {}))
+    following, one_block = pretrained is None and not FOLLOWED & by_arms, "block" not in by_arms
+    model = model if from_host else filled_fields(network, model, following=following, one_block=one_block)
     if "encoding" in model:
         model["encoding"] = canonical_name(str(model["encoding"]))
     return {
