@@ -52,7 +52,12 @@ def test_one_encoding_is_shown_by_its_name_in_any_spelling():
     rope = CliRunner().invoke(app, ["list", "RoPE"]).stdout
     assert "Parameters at the sizes of BERT-Base: none" in rope
     assert "Longest text: any" in rope
-    assert json.loads(CliRunner().invoke(app, ["list", "rope", "--json"]).stdout)["options"] == {"base": 10000.0}
+    assert json.loads(CliRunner().invoke(app, ["list", "rope", "--json"]).stdout)["options"] == {
+        "base": 10000.0,
+        "share": 1.0,
+        "share_of": "channels",
+        "interleaved": False,
+    }
 
 
 def test_a_generated_task_is_shown_as_a_recipe_names_it():

@@ -56,10 +56,14 @@ if TYPE_CHECKING:
     from wordorder.encodings.learned import Learned as Learned
     from wordorder.encodings.none import NoEncoding as NoEncoding
     from wordorder.encodings.relative_logits import RelativeLogits as RelativeLogits
+    from wordorder.encodings.rope import DynamicRotary as DynamicRotary
     from wordorder.encodings.rope import LinearScaledRotary as LinearScaledRotary
+    from wordorder.encodings.rope import Llama3Rotary as Llama3Rotary
+    from wordorder.encodings.rope import LongRotary as LongRotary
     from wordorder.encodings.rope import NTKAwareRotary as NTKAwareRotary
     from wordorder.encodings.rope import Rotary as Rotary
     from wordorder.encodings.rope import YaRNRotary as YaRNRotary
+    from wordorder.encodings.rope import from_rope_parameters as from_rope_parameters
     from wordorder.encodings.sandwich import Sandwich as Sandwich
     from wordorder.encodings.shaw import Shaw as Shaw
     from wordorder.encodings.sinusoidal import Sinusoidal as Sinusoidal
@@ -72,6 +76,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.xpos import XPos as XPos
 
 _MODULES = CATALOG.modules | {
+    "from_rope_parameters": "wordorder.encodings.rope",
     "ComplexOrderEmbedding": "wordorder.encodings.complex_order",
     "ComplexVanillaEmbedding": "wordorder.encodings.complex_vanilla",
 }

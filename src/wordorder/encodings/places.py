@@ -152,16 +152,30 @@ class Move(ABC):
 
 @dataclass(frozen=True)
 class Rotation(Move):
-    """A rotation of query and key channel pairs: cosines and sines (B or 1, 1, T, K), at least float32."""
+    """A rotation of query and key channel pairs: cosines and sines (B or 1, 1, T, K), at least float32.
+
+    The first 2 K channels are rotated, and the others stay.
+    """
 
     cos_B1TK: Tensor
     sin_B1TK: Tensor
+    interleaved: bool = False
+    """Pairs are (x[2 k], x[2 k + 1]), and not (x[k], x[k + K])."""
 
     def apply(self, x_BHTD: Tensor) -> Tensor:
-        """Rotate the pairs (x[k], x[k + D/2]); computed in the dtype of the angles, returned in that of x."""
-        a, b = x_BHTD.to(self.cos_B1TK.dtype).chunk(2, dim=-1)
-        turned = torch.cat((a * self.cos_B1TK - b * self.sin_B1TK, b * self.cos_B1TK + a * self.sin_B1TK), dim=-1)
-        return turned.type_as(x_BHTD)
+        """Rotate the pairs; computed in the dtype of the angles, returned in that of x."""
+        channels = 2 * self.cos_B1TK.shape[-1]
+        wide_BHTD, rest_BHTD = x_BHTD.to(self.cos_B1TK.dtype), None
+        if channels < x_BHTD.shape[-1]:
+            wide_BHTD, rest_BHTD = wide_BHTD[..., :channels], x_BHTD[..., channels:]
+        if self.interleaved:
+            a, b = wide_BHTD[..., ::2], wide_BHTD[..., 1::2]
+        else:
+            a, b = wide_BHTD.chunk(2, dim=-1)
+        pair = a * self.cos_B1TK - b * self.sin_B1TK, b * self.cos_B1TK + a * self.sin_B1TK
+        turned_BHTD = torch.stack(pair, dim=-1).flatten(-2) if self.interleaved else torch.cat(pair, dim=-1)
+        turned_BHTD = turned_BHTD.type_as(x_BHTD)
+        return turned_BHTD if rest_BHTD is None else torch.cat((turned_BHTD, rest_BHTD), dim=-1)
 
 
 @dataclass(frozen=True)
