@@ -44,6 +44,8 @@ class Registered:
 class Registry(MutableMapping[str, type[Kind]]):
     """Classes by name, each imported when it is first read.
 
+    A name that is looked up may end in a label, "rope:near", by which patterns tell two of one class apart.
+
     Args:
         title: of one of them, for errors: "encoding".
         classes: "module:Class" by name, for those of the package.
@@ -57,6 +59,7 @@ class Registry(MutableMapping[str, type[Kind]]):
         self._registered: dict[str, Registered] = {}
 
     def __getitem__(self, name: str) -> type[Kind]:
+        name = without_label(name)
         entry = self._classes[name]
         if not isinstance(entry, str):
             return entry
@@ -73,7 +76,7 @@ class Registry(MutableMapping[str, type[Kind]]):
         self._registered.pop(name, None)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes
+        return isinstance(name, str) and without_label(name) in self._classes
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._classes)
@@ -117,6 +120,11 @@ class Registry(MutableMapping[str, type[Kind]]):
             raise ValueError(f"name {name!r} is taken by {other.__module__}.{other.__name__}; choose another")
         self[name] = kind
         self._registered[name] = Registered.of(name, kind)
+
+
+def without_label(name: str) -> str:
+    """Return the name of a class, of that name with a label or without."""
+    return name.partition(":")[0]
 
 
 def options_of(kind: type, sizes: tuple[str, ...]) -> dict[str, object]:

@@ -242,3 +242,32 @@ def test_cost_counts_a_shared_part_once():
     hybrid, plain = build("rope+tupe-a,tupe-a,none"), build("tupe-a")
     assert sum(hybrid.cost_parts().values()) == sum(p.numel() for p in hybrid.parameters())
     assert hybrid.cost_parts() == plain.cost_parts()
+
+
+def test_labels_tell_two_of_one_class_apart():
+    options = {"rope:near": {"base": 100.0}, "rope:far": {"base": 1e6}}
+    encoding = build("rope:near@4*2,ROPE:far", options=options)
+    assert list(encoding.parts) == ["rope_near", "rope_far"]
+    assert [part.base for part in encoding.parts.values()] == [100.0, 1e6]
+    assert [kind.names for kind in encoding.kinds] == [("rope_near",), ("rope_far",)]
+    terms = encoding.prepare(6)
+    for layer, base in ((0, 100.0), (1, 100.0), (2, 1e6)):
+        (rotation,) = terms.layer(layer).query_moves
+        (expected,) = build("rope", options={"base": base}).prepare(6).layer(0).query_moves
+        assert_close(rotation.cos_B1TK, expected.cos_B1TK, rtol=0, atol=0)
+    two_tables = build("t5:a,t5:b")
+    assert {name for name, _ in two_tables.named_parameters()} == {"parts.t5_a.table.weight", "parts.t5_b.table.weight"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rope:", "after ':' comes a label"),
+        ("rope:a-b", "a label of letters, digits and '_'"),
+        ("rope:a+rope:b", "two variants of rope"),
+        ("roqe:a", "unknown encoding 'roqe:a'; did you mean .*'rope'"),
+    ],
+)
+def test_labels_of_another_form_are_refused(name, words):
+    with pytest.raises(BadInput, match=words):
+        build(name)

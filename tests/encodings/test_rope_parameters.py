@@ -1,5 +1,7 @@
 """Every rope type of transformers, by its own functions: frequencies, magnitude, partial rotation, lengths."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -143,32 +145,50 @@ def test_a_cache_turns_all_keys_by_the_length_so_far(kind):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "layer_type", "words"),
+    ("fields", "words"),
     [
-        (None, None, "config must have rope_parameters, got none"),
-        ({"rope_type": "spiral"}, None, "rope_type must be one of default, .*, got 'spiral'"),
-        ({"full_attention": {"rope_type": "default"}, "sliding_attention": {}}, None, "layer_type must be one of full"),
-        ({"full_attention": {"rope_type": "default"}}, "windowed", "rope_parameters of 'windowed', got none"),
+        ({"rope_parameters": None}, "config must have rope_parameters, got none"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type must be one of default, .*, got 'spiral'"),
+        ({"rope_parameters": {"full_attention": {}}}, "layer_types must name full_attention and sliding_attention"),
+        ({"rope_parameters": {}, "layer_types": ["chunked_attention"]}, "got {'chunked_attention'}"),
     ],
 )
-def test_what_cannot_be_read_is_said(parameters, layer_type, words):
-    class Config:
-        rope_parameters, max_position_embeddings = parameters, 64
-
+def test_what_cannot_be_read_is_said(fields, words):
     with pytest.raises(BadInput, match=words):
-        from_rope_parameters(Config(), layer_type)
+        from_rope_parameters(SimpleNamespace(max_position_embeddings=64, **fields))
 
 
-def test_parameters_by_kind_of_layer():
-    class Config:
-        rope_parameters = {  # noqa: RUF012
-            "full_attention": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-        }
-        max_position_embeddings = 64
+def test_a_decoder_of_local_and_global_layers_is_that_of_gemma_3():
+    from transformers import Gemma3TextConfig
+    from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 
-    assert from_rope_parameters(Config(), "full_attention") == ("rope", {"base": 1e6, "share": 0.25})
-    assert from_rope_parameters(Config(), "sliding_attention") == ("rope", {"base": 1e4})
+    parameters = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+    }
+    config = Gemma3TextConfig(
+        hidden_size=64, num_attention_heads=4, head_dim=D, num_hidden_layers=7, sliding_window=5,
+        sliding_window_pattern=6, rope_parameters=parameters,
+    )  # fmt: skip
+    name, options = from_rope_parameters(config)
+    assert name == "rope:sliding@5*5,rope-linear:full,rope:sliding@5"
+    assert options == {"rope:sliding": {"base": 1e4}, "rope-linear:full": {"base": 1e6, "factor": 8.0}}
+    decoder = Decoder(20, width=64, heads=4, layers=7, encoding=name, encoding_options=options)
+    assert [kind.window for kind in map(decoder.encoding.kind_of, range(7))] == [5] * 5 + [None, 5]
+    theirs, positions = Gemma3RotaryEmbedding(config), torch.arange(9)[None]
+    for layer, kind in ((0, "sliding_attention"), (5, "full_attention")):
+        (part,) = decoder.encoding.parts_of(layer)
+        cos, _ = theirs(torch.zeros(1, 9, 64), positions, layer_type=kind)
+        assert_close(part.rotation(Contiguous(9)).cos_B1TK[0, 0], cos[0, :, :PAIRS], rtol=0, atol=1e-6)
+
+
+def test_windows_without_parameters_of_their_own_need_no_label():
+    config = SimpleNamespace(
+        rope_parameters={"rope_type": "default", "rope_theta": 5e5}, max_position_embeddings=64, sliding_window=8,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+    )  # fmt: skip
+    name, options = from_rope_parameters(config)
+    assert (name, options) == ("rope@8,rope,rope@8,rope", {"rope": {"base": 5e5}})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from wordorder.encodings.places import (
 )
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
-from wordorder.registry import Registered
+from wordorder.registry import Registered, without_label
 
 Use = Literal["encoder", "decoder", "cross-attention"]
 
@@ -154,8 +154,8 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
     """Return the key of each encoding, which is part of its parameters' names.
 
     The key is the file's name, not the variant's: arms such as tupe-a and tupe-r then share the parameters that both
-    have. Of variants that take turns one has the file's name (the one of that name, kerple in "kerple-power,kerple",
-    else the first), and the others have their own names.
+    have; a label stands behind it. Of variants that take turns one has the file's name (the one of that name, kerple in
+    "kerple-power,kerple", else the first), and the others have their own names.
     """
     keys: dict[str, str] = {}
     everywhere = {part for names in by_layer for part in names}
@@ -163,14 +163,19 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
         modules = [CATALOG[part].__module__ for part in names]
         # your own encoding has the key that it would have in the catalogue, in a file of its name
         files = [
-            module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part.replace("-", "_")
+            module.rsplit(".", 1)[-1]
+            if module.startswith("wordorder.encodings.")
+            else without_label(part).replace("-", "_")
             for part, module in zip(names, modules, strict=True)
         ]
         twice = next((file for file in files if files.count(file) > 1), None)
         if twice:
             raise BadInput(f"encoding {name!r} has two variants of {twice}; take one of them")
         for part, file in zip(names, files, strict=True):
-            if part not in keys:
+            label = part.partition(":")[2]
+            if label:
+                keys[part] = f"{file}_{label}"
+            elif part not in keys:
                 keys[part] = part if file in keys.values() or file in everywhere else file
     return keys
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from wordorder.encodings.catalog import CATALOG
 from wordorder.errors import BadInput
+from wordorder.registry import without_label
 
 _MOST_IN_A_ROW = 999
 """The largest number after "*", so that a typing error does not fill the memory with names."""
+
+_LABEL = re.compile(r"[A-Za-z0-9_]+")
 
 _LONGEST_WINDOW = 10**9 - 1
 """The largest number after "@", in tokens."""
@@ -28,7 +31,8 @@ class LayerKind:
 def pattern_of(name: str, *, reserved: Collection[str] = ()) -> tuple[LayerKind, ...]:
     """Read a pattern: ``layer ("," layer)*``, where a layer is ``part ("+" part)* ["@" window] ["*" count]``.
 
-    "rope@512*5,none" are five layers whose queries see 512 tokens, themselves included, then one that sees all.
+    "rope@512*5,none" are five layers whose queries see 512 tokens, themselves included, then one that sees all. A part
+    is a name, and may have a label: "rope:near@512*5,rope:far" are two RoPEs, each with options of its own.
 
     Args:
         reserved: names that stand beside those of the catalogue.
@@ -68,17 +72,18 @@ def known_spelling(part: str) -> str:
     """Return the name of the catalogue that differs from a part in letter case or in "_" for "-" only, or the part."""
     if part in CATALOG:
         return part
-    written = part.lower().replace("_", "-")
-    return next((name for name in CATALOG if name.lower().replace("_", "-") == written), part)
+    name, colon, label = part.partition(":")
+    written = name.lower().replace("_", "-")
+    return next((known for known in CATALOG if known.lower().replace("_", "-") == written), name) + colon + label
 
 
 def names_in(name: str) -> list[str]:
     """Return the names in a pattern as the catalogue spells them, those that it does not know too; and its numbers."""
-    return re.split(r"[+,*@\s]+", canonical_name(name))
+    return [without_label(part) for part in re.split(r"[+,*@\s]+", canonical_name(name))]
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """Return the catalogue names in "a+b" or "a,b", each once; raise what `pattern_of` raises."""
+    """Return the parts in "a+b" or "a,b", each once, with their labels; raise what `pattern_of` raises."""
     return tuple(dict.fromkeys(part for kind in pattern_of(name) for part in kind.names))
 
 
@@ -93,6 +98,8 @@ def _names_of_layer(text: str, whole: str, reserved: Collection[str]) -> tuple[s
                 " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
                 ".register_encoding(name, class), or by --use FILE.py:CLASS=name (in `compare` also by --arm)"
             )
+        if ":" in part and not _LABEL.fullmatch(part.partition(":")[2]):
+            raise BadInput(f"encoding {whole!r}: after ':' comes a label of letters, digits and '_', got {part!r}")
     if len(set(names)) < len(names):
         raise BadInput(f"encoding {whole!r} names a part twice")
     return names

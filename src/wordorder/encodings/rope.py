@@ -1,6 +1,7 @@
 """Rotary position embedding (RoPE), of all channels or a share of them, and its scalings for longer texts."""
 
 import math
+from itertools import groupby
 from typing import Any, Literal, cast
 
 import torch
@@ -478,7 +479,7 @@ class LongRotary(_ByLength):
         return math.sqrt(1 + math.log(self.factor) / math.log(self.original_positions))
 
 
-def from_rope_parameters(config: Any, layer_type: str | None = None) -> tuple[str, dict[str, Any]]:
+def from_rope_parameters(config: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and the options of the encoding that a configuration of transformers describes.
 
     >>> from transformers import LlamaConfig
@@ -486,24 +487,41 @@ def from_rope_parameters(config: Any, layer_type: str | None = None) -> tuple[st
     >>> from_rope_parameters(LlamaConfig(rope_parameters=parameters))
     ('rope-linear', {'base': 10000.0, 'factor': 4.0})
 
+    Kinds of layers (``layer_types``) give a pattern, such as "rope:sliding@512*5,rope:full" for Gemma 3, whose windows
+    are those of ``sliding_window``.
+
     Args:
         config: with ``rope_parameters``, and ``max_position_embeddings`` where these leave a length out.
-        layer_type: such as "full_attention", where the parameters differ by kind of layer.
 
     Raises:
-        BadInput: there are no parameters, they differ by kind of layer and none is named, or their type is unknown.
+        BadInput: there are no parameters, or their type or a kind of layer is unknown.
     """
     parameters: Any = getattr(config, "rope_parameters", None)
-    if layer_type is not None and isinstance(parameters, dict):
-        parameters = cast("dict[str, Any]", parameters).get(layer_type)
     if not isinstance(parameters, dict):
+        raise BadInput("config must have rope_parameters, got none")
+    values = cast("dict[str, Any]", parameters)
+    types: list[str] = list(getattr(config, "layer_types", None) or ())
+    by_type = {kind for kind, value in values.items() if isinstance(value, dict) and kind.endswith("_attention")}
+    if not types and not by_type:
+        return _of_parameters(config, values)
+    if unknown := {*types} - {"full_attention", "sliding_attention"} or not types:
         raise BadInput(
-            f"config must have rope_parameters{'' if layer_type is None else f' of {layer_type!r}'}, got none"
+            f"layer_types must name full_attention and sliding_attention for each layer, got {unknown or None}"
         )
-    values: dict[str, Any] = {**cast("dict[str, Any]", parameters)}
-    if "rope_type" not in values and any(isinstance(value, dict) for value in values.values()):
-        raise BadInput(f"layer_type must be one of {', '.join(values)}: rope_parameters differ by kind of layer")
-    kind = values.get("rope_type", "default")
+    layers: list[str] = []
+    options: dict[str, dict[str, Any]] = {}
+    for kind in types:
+        name, options_of_kind = _of_parameters(config, values[kind] if by_type else values)
+        label = f":{kind.removesuffix('_attention')}" if by_type else ""
+        options[name + label] = options_of_kind
+        layers.append(name + label + (f"@{config.sliding_window}" if kind == "sliding_attention" else ""))
+    runs = [(layer, len([*run])) for layer, run in groupby(layers)]
+    return ",".join(layer if count == 1 else f"{layer}*{count}" for layer, count in runs), options
+
+
+def _of_parameters(config: Any, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of one kind of layer."""
+    kind, values = values.get("rope_type", "default"), {**values}
     longest: int = getattr(config, "max_position_embeddings", 0)
     original = values.get("original_max_position_embeddings") or longest
     if values.get("factor") is None and kind in ("yarn", "longrope"):

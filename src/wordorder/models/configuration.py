@@ -27,6 +27,7 @@ from wordorder.models.faults import (
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
 from wordorder.networks.options import BLOCKS, TransformerOptions
 from wordorder.own_classes import REGISTRIES, own_classes
+from wordorder.registry import without_label
 
 FOLLOWING_SIZES = {"intermediate_size": ("hidden_size", 4), "num_key_value_heads": ("num_attention_heads", 1)}
 """Sizes that follow another one where nothing is said: its name, and the factor."""
@@ -272,7 +273,7 @@ class WordOrderConfig(PreTrainedConfig):
     def known_names(self) -> tuple[str, ...]:
         """Return the catalogue names in ``encoding``, each once; none if it is faulty, which `faults` says."""
         try:
-            return names_of(self.encoding)
+            return tuple(dict.fromkeys(map(without_label, names_of(self.encoding))))
         except BadInput:
             return ()
 
