@@ -262,6 +262,31 @@ def mixed_profiles(axes: Any, _: Any) -> None:
     axes.set_title("every other token prefers what is far")
 
 
+def exchanged_channels(axes: Any, _: Any) -> None:
+    """Draw the scores of queries that ask for one of four channels, on a first key that tokens move between these."""
+    encoding = encodings.PaTH(4, heads=1, head_dim=4, layers=1, rank=4)
+    channels, tokens = torch.eye(4), 24
+    with torch.no_grad():
+        encoding.directions[0][0].weight.copy_(channels)
+        for pair in range(3):  # tokens of the fourth kind exchange nothing
+            encoding.directions[0][1].weight[:, pair].copy_(channels[pair] - channels[pair + 1])
+        encoding.directions[0][1].weight[:, 3].zero_()
+        encoding.betas[0].weight.zero_()
+        encoding.betas[0].bias.fill_(20.0)
+        kinds = torch.randint(4, (tokens,), generator=torch.Generator().manual_seed(1))
+        x, positions = channels[kinds].expand(4, -1, -1), Contiguous(tokens)
+        term = encoding(positions, positions)
+        term = term.with_features(term.features(x), (positions, positions))
+        q, k = channels[:, None, None].expand(-1, 1, tokens, -1), channels[0].expand(4, 1, tokens, -1)
+        scores = q @ k.transpose(-1, -2) + term.scores(q, k, 1.0, None)
+    picture = axes.imshow(scores[:, 0, :, 0].numpy(), cmap="viridis", aspect="auto", interpolation="nearest")
+    axes.set_xlabel("query i")
+    axes.set_ylabel("channel of the query")
+    axes.set_yticks(range(4), range(1, 5))
+    axes.figure.colorbar(picture, ax=axes, shrink=0.8, label="score of the first key")
+    axes.set_title("tokens exchange channels of a key")
+
+
 def tupe_map(part: str) -> Panel:
     """Return a panel of one of the maps of TUPE-R in the small network, first head."""
 
@@ -364,6 +389,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "deberta": {"rows": delta},
     "cope": {"counts": counts},
     "fox": {"bias": forgotten},
+    "path": {"exchanged": exchanged_channels},
     "relative-logits": {"profiles": mixed_profiles},
     "tupe": {part: tupe_map(part) for part in ("absolute", "relative", "sum")},
     "complex-order": {"waves": waves, "moved": moved_by},

@@ -109,7 +109,8 @@ def defined_in(entries: list[dict[str, Any]], prefix: str = "") -> str:
         for use, reason in entry["refused_in"].items():
             refused.setdefault((use, reason), []).append(entry["name"])
     everywhere = [words for use, words in USES.items() if use not in {use for use, _ in refused}]
-    lines = [f"Defined for {', '.join(everywhere[:-1])} and {everywhere[-1]}."] if len(everywhere) > 1 else []
+    listed = [words for words in (", ".join(everywhere[:-1]), *everywhere[-1:]) if words]
+    lines = [f"Defined for {' and '.join(listed)}."] if listed else []
     if refused:
         lines += ["", "Not defined for:", ""]
     uses: dict[tuple[str, tuple[str, ...]], list[str]] = {}

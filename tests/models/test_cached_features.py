@@ -11,7 +11,7 @@ from wordorder.models.cached_features import LastRows
 from wordorder.networks import initialise
 
 IDS = torch.arange(40).view(2, 20) % 39 + 1
-PATTERNS = ["rope@4,none", "none,fox@4", "t5+fox@6,rope@3"]
+PATTERNS = ["rope@4,none", "none,fox@4", "t5+fox@6,rope@3", "path+fox@4,path"]
 OPTIONS = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
 
 

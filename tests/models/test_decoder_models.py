@@ -223,7 +223,9 @@ def test_compiles_without_a_break(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rope", "shaw", "transformer-xl", "deberta", "cope", "xpos", "fire", "deberta,none"])
+@pytest.mark.parametrize(
+    "name", ["rope", "shaw", "transformer-xl", "deberta", "cope", "xpos", "fire", "path", "deberta,none"]
+)
 def test_exports_with_dynamic_batch_and_length(name):
     model = build(name).double()  # in float32 the rounding of some CPUs passes the bound
     axes = {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("length", min=2, max=64)}

@@ -33,7 +33,12 @@ MEMORY_OF = {
     for name, kind in CATALOG.items()
     if "decoder" not in kind.refused_in
 }
-CASES = [(name, memory) for name in MEMORY_OF for memory in ("none", MEMORY_OF[name])]
+CASES = [
+    (name, memory)
+    for name in MEMORY_OF
+    for memory in ("none", MEMORY_OF[name])
+    if memory == "none" or "memory" not in CATALOG[name].refused_in
+]
 every = pytest.mark.parametrize(("encoding", "memory"), CASES)
 
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.kerple import KERPLEPower as KERPLEPower
     from wordorder.encodings.learned import Learned as Learned
     from wordorder.encodings.none import NoEncoding as NoEncoding
+    from wordorder.encodings.path import PaTH as PaTH
     from wordorder.encodings.relative_logits import RelativeLogits as RelativeLogits
     from wordorder.encodings.rope import DynamicRotary as DynamicRotary
     from wordorder.encodings.rope import LinearScaledRotary as LinearScaledRotary

@@ -35,6 +35,7 @@ CATALOG: Registry[Encoding] = Registry(
         "untied-sum": "wordorder.encodings.untied_sum:UntiedSum",
         "softmax-sink": "wordorder.encodings.softmax_sink:SoftmaxSink",
         "fox": "wordorder.encodings.fox:Fox",
+        "path": "wordorder.encodings.path:PaTH",
         "relative-logits": "wordorder.encodings.relative_logits:RelativeLogits",
         "complex-order": "wordorder.encodings.complex_order:ComplexOrder",
         "complex-vanilla": "wordorder.encodings.complex_vanilla:ComplexVanilla",

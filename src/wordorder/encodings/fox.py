@@ -49,6 +49,7 @@ class Fox(OnScoresByInput):
         ValueError: an argument is out of range.
     """
 
+    reads_queries_and_keys = False
     paper = "Lin et al. 2025, https://arxiv.org/abs/2503.02130"
     refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": f"{_BETWEEN}stand in one text",

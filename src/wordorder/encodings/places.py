@@ -394,6 +394,8 @@ class OnScoresByInput(InAttention):
     place = "scores, by the layer's input"
     features_of_keys: ClassVar[bool] = True
     """False if only queries have features, so that caches hold nothing more."""
+    reads_queries_and_keys: ClassVar[bool] = True
+    """False if the term is of the features alone: a swapped model may then rotate queries and keys before it."""
 
 
 PLACES = (OnEmbeddings, OnLayerInput, OnQueriesAndKeys, OnScores, OnScoresByContent, OnScoresByInput, OnDenominator)

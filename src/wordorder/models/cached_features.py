@@ -28,7 +28,7 @@ def make_room(cache: Any, layers: int) -> None:
     if of_features and not (has_rows and not any(layer.get_seq_length() for layer in of_features)):
         return
     if len(cache.layers) and cache.get_seq_length():
-        raise BadInput("the cache was filled without the gates of fox; begin with an empty one")
+        raise BadInput("the cache was filled without what this encoding reads of each key; begin with an empty one")
     if not lazy and not of_features:
         cache.layers += [_empty_copy(layer) for layer in cache.layers]
 

@@ -24,10 +24,10 @@ class Layer:
 class Order:
     """What the encodings add, of one text that begins at position 0."""
 
-    def __init__(self, weights, layers, *, heads, head_dim, causal, rotary, zero_based_gates=False):
+    def __init__(self, weights, layers, *, heads, head_dim, causal, rotary, from_zero=False):
         self.weights = {name.split("wordorder.encoding.parts.")[-1]: tensor for name, tensor in weights.items()}
         self.layers, self.heads, self.head_dim, self.causal, self.rotary = layers, heads, head_dim, causal, rotary
-        self.zero_based_gates = zero_based_gates
+        self.from_zero = from_zero
         self.tupe = {}
 
     def embed(self, x, position):
@@ -63,7 +63,7 @@ class Order:
             return False
         return window is None or abs(query - key) < window
 
-    def score(self, layer, head, query, key, q, k, log_gates):
+    def score(self, layer, head, query, key, q, k, log_gates, reflections):
         """The score of one pair; q and k are not turned yet."""
         names, distance, scale = self.layers[layer].names, key - query, self.scale(layer)
         score = scale * (self.turned(q, query, layer) @ self.turned(k, key, layer))
@@ -83,6 +83,8 @@ class Order:
             score = score + self.untied(head, query, key)
         if "fox" in names:
             score = score + self.forgotten(head, query, key, log_gates)
+        if "path" in names:
+            score = score + scale * (q @ self.reflected(layer, head, query, key, k, reflections))
         return score
 
     def bucket(self, distance, buckets=32, furthest=128):
@@ -125,7 +127,7 @@ class Order:
         number = sum("fox" in other.names for other in self.layers[:layer])
         matrix, bias = (self.weights[f"fox.gates.{number}.{part}"] for part in ("weight", "bias"))
         logs = [-torch.log(1 + torch.exp(-(matrix @ token + bias + 5.0))) for token in x]
-        if self.zero_based_gates:
+        if self.from_zero:
             logs = [self.weights["fox.strength"][number] * log for log in logs]
         return logs
 
@@ -137,15 +139,41 @@ class Order:
             between = [log_gates[token][self.heads + head] for token in range(query, key)]
         return sum(between, torch.zeros((), dtype=torch.float64))
 
+    def reflections(self, layer, x):
+        """Yang et al. 2025: w of length 1 and beta of each token and head, w (H, d) and beta (H,)."""
+        if "path" not in self.layers[layer].names:
+            return None
+        number = sum("path" in other.names for other in self.layers[:layer])
+        names = (f"directions.{number}.0.weight", f"directions.{number}.1.weight")
+        first, second, u, b = (
+            self.weights[f"path.{name}"] for name in (*names, f"betas.{number}.weight", f"betas.{number}.bias")
+        )
+        vectors = [(second @ (first @ token)).view(self.heads, self.head_dim) for token in x]
+        lengths = [vector.square().sum(-1, keepdim=True).sqrt() for vector in vectors]
+        betas = [2 / (1 + torch.exp(-(u @ token + b))) for token in x]
+        return [(w / length, beta) for w, length, beta in zip(vectors, lengths, betas, strict=True)]
+
+    def reflected(self, layer, head, query, key, k, reflections):
+        """What I - beta w w^T of all tokens after the key, up to the query, change in it, the nearest token first."""
+        changed = k
+        for token in range(key + 1, query + 1):
+            w, beta = reflections[token][0][head], reflections[token][1][head]
+            changed = changed - beta * w * (w @ changed)
+        number = sum("path" in other.names for other in self.layers[:layer])
+        return (changed - k) * (self.weights["path.strength"][number, head] if self.from_zero else 1)
+
     def attention(self, layer, x, q, k, v):
         """The outputs of all heads, (T, H d); q (T, H, d), k and v (T, groups, d)."""
-        log_gates, outputs = self.log_gates(layer, x), []
+        log_gates, reflections, outputs = self.log_gates(layer, x), self.reflections(layer, x), []
         for query in range(len(x)):
             by_head = []
             for head in range(self.heads):
                 group = head * k.shape[1] // self.heads
                 keys = [key for key in range(len(x)) if self.sees(layer, query, key)]
-                scores = [self.score(layer, head, query, key, q[query, head], k[key, group], log_gates) for key in keys]
+                scores = [
+                    self.score(layer, head, query, key, q[query, head], k[key, group], log_gates, reflections)
+                    for key in keys
+                ]
                 exponentials = torch.stack(scores).exp()
                 parts = exponentials / exponentials.sum()
                 by_head.append(sum(part * v[key, group] for part, key in zip(parts, keys, strict=True)))

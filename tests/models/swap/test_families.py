@@ -22,14 +22,14 @@ from wordorder.models import FAMILIES, swap_encoding
 
 NAMES = (
     *("model", "none", "rope", "rope-yarn", "xpos", "alibi", "t5", "kerple", "fire", "sandwich", "tupe-a", "tupe-r"),
-    *("untied-sum", "learned", "sinusoidal", "shaw", "transformer-xl", "deberta", "cope", "fox"),
+    *("untied-sum", "learned", "sinusoidal", "shaw", "transformer-xl", "deberta", "cope", "fox", "path"),
     *("learned+t5", "rope+shaw", "rope+alibi", "rope+fox", "rope*2,none", "alibi,shaw,none"),
     *("rope@4,none@3,rope", "t5@4,t5@3,t5", "fox@5", "model@4*2,model", "model*2,none", "model+tupe-r,none"),
-    *("model+t5", "model+shaw", "model+fox"),
+    *("model+t5", "model+shaw", "model+fox", "model+path"),
 )
 FAST = ("learned+t5", "rope+fox", "model+shaw")
 ADDED = ("t5", "fire", "tupe-a", "tupe-r", "shaw", "cope", "deberta", "transformer-xl", "learned", "fox")
-ADDED += ("tupe-a+t5", "shaw+fox")
+ADDED += ("path", "tupe-a+t5", "shaw+fox")
 """What can stand beside "model" and start at 0."""
 
 BOUND = 2e-5
@@ -39,7 +39,7 @@ BOUND = 2e-5
 def is_defined(kind, encoding):
     """Whether a family takes an encoding; test_refusals.py has those that it refuses."""
     family = FAMILIES[kind]
-    causal_only = kind in ENCODERS and any(name in encoding for name in ("xpos", "cope"))
+    causal_only = kind in ENCODERS and any(name in encoding for name in ("xpos", "cope", "path"))
     without_some = family.table is not None and "model" in encoding and encoding.endswith(",none")
     second_table = family.table is not None and encoding == "model+learned"
     return not (causal_only or without_some or second_table)

@@ -10,9 +10,9 @@ from wordorder.errors import BadInput
 
 NAMES = (
     *("none", "rope", "alibi", "tupe-a", "learned", "shaw", "cope", "xpos", "rope*2,none", "rope+fox"),
-    *("t5@4,none@6,t5", "model+shaw", "model+fox"),
+    *("t5@4,none@6,t5", "model+shaw", "model+fox", "path", "model+path"),
 )
-FAST = ("learned", "rope+fox", "model+shaw")
+FAST = ("learned", "rope+fox", "model+shaw", "path")
 GREEDY = {"do_sample": False, "max_new_tokens": 8, "min_new_tokens": 8, "pad_token_id": 0}
 
 
@@ -85,7 +85,7 @@ def test_a_cache_made_without_the_configuration_is_filled_all_the_same(kind, enc
 def test_a_cache_that_was_filled_without_gates_is_refused():
     cache = DynamicCache(config=model_of("llama").config)
     output_of(model_of("llama"), ids_of(1, 5), cache=cache)
-    with pytest.raises(BadInput, match="filled without the gates of fox; begin with an empty one"):
+    with pytest.raises(BadInput, match="filled without what this encoding reads of each key; begin with an empty one"):
         output_of(swapped("llama", "rope+fox"), ids_of(1, 1), cache=cache)
 
 

@@ -38,6 +38,9 @@ PATTERNS = {
     "model+shaw": [Layer(("model", "shaw"))],
     "model+tupe-a": [Layer(("model", "tupe-a"))],
     "model+fox": [Layer(("model", "fox"))],
+    "path": [Layer(("path",))],
+    "rope+path,path@4": [Layer(("rope", "path")), Layer(("path",), 4)],
+    "model+path": [Layer(("model", "path"))],
     "model+kerple": [Layer(("model", "kerple"))],
     "model+learned": [Layer(("model", "learned"))],
     "model,none": [Layer(("model",)), Layer(("none",))],
@@ -45,13 +48,15 @@ PATTERNS = {
 }
 WITHOUT_A_ZERO = ("model+kerple",)
 FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox", "rope*2,none")
-REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4")
+FAST += ("path",)
+REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4", "path", "rope+path,path@4", "model+path")
 
 
-def cases(kind):
-    for name in PATTERNS:
-        if not (kind == "bert" and name in REFUSED_BY_BERT):
-            yield pytest.param(kind, name, marks=() if name in FAST else pytest.mark.slow)
+def cases(names, fast):
+    for kind in ("llama", "bert"):
+        for name in names:
+            if not (kind == "bert" and name in REFUSED_BY_BERT):
+                yield pytest.param(kind, name, marks=() if name in fast else pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +88,13 @@ def model_and_reference(kind, name):
         head_dim=config.hidden_size // config.num_attention_heads,
         causal=kind == "llama",
         rotary=kind == "llama",
-        zero_based_gates="model" in name,
+        from_zero="model" in name,
     )
     compute = llama if kind == "llama" else bert
     return model, lambda text: compute(dict(model.named_parameters()), config, order, text)
 
 
-@pytest.mark.parametrize(("kind", "name"), [*cases("llama"), *cases("bert")])
+@pytest.mark.parametrize(("kind", "name"), [*cases(PATTERNS, FAST)])
 def test_outputs_are_those_of_loops_at_odd_lengths_and_with_padding(kind, name):
     model, reference = model_and_reference(kind, name)
     texts = [ids_of(length, seed=length) for length in (1, 7, 13)]
@@ -136,10 +141,10 @@ def test_a_bias_is_what_a_written_out_matrix_adds_in_eager_attention(kind, encod
 
 
 LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")
+LEARNED += ("path", "model+path")
 
 
-@pytest.mark.parametrize("kind", ["llama", "bert"])
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FAST[:4] else pytest.mark.slow) for n in LEARNED])
+@pytest.mark.parametrize(("kind", "name"), [*cases(LEARNED, (*FAST[:4], "path"))])
 def test_every_gradient_is_that_of_loops(kind, name):
     model, reference = model_and_reference(kind, name)
     texts, starts = [ids_of(7, seed=7), ids_of(5, seed=5)], (1, 0)

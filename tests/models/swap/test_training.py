@@ -59,7 +59,9 @@ def test_no_parameter_is_without_a_gradient(kind, encoding):
     assert any("wordorder" in name for name, _ in model.named_parameters()) == (encoding in ("t5", "learned"))
 
 
-CHECKPOINTED = [("llama", name) for name in ("t5", "rope+fox", "model+shaw", "tupe-r", "rope*2,none", "alibi@5")]
+CHECKPOINTED = [
+    ("llama", name) for name in ("t5", "rope+fox", "model+shaw", "tupe-r", "rope*2,none", "alibi@5", "path")
+]
 CHECKPOINTED += [("gemma2", "model+t5"), ("gpt2", "learned+fox"), ("bert", "model+tupe-r"), ("bert", "fox")]
 CHECKPOINTED += [("t5", "t5"), ("t5", "model+fox"), ("t5", "rope+shaw")]
 
@@ -230,7 +232,7 @@ def test_what_peft_copies_is_the_encoding_and_not_the_model():
     assert body_of(whole) is not body_of(model)
 
 
-COMPILED = [("llama", name) for name in ("t5", "tupe-a", "shaw", "rope", "rope+fox", "model+t5@5")]
+COMPILED = [("llama", name) for name in ("t5", "tupe-a", "shaw", "rope", "rope+fox", "path", "model+t5@5")]
 COMPILED += [("bert", "model+tupe-r"), ("gemma2", "learned")]
 
 
@@ -256,7 +258,7 @@ def test_a_compiled_model_has_one_graph_and_the_same_gradients(kind, encoding):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["t5", "rope", "rope+fox", "cope"])
+@pytest.mark.parametrize("encoding", ["t5", "rope", "rope+fox", "cope", "path"])
 @torch.no_grad()
 def test_a_compiled_decode_step_has_one_graph_for_all_steps(encoding):
     model = swapped("llama", encoding)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings import (
-    Composition,
     Encoding,
     OnQueriesAndKeys,
     OnScores,
@@ -44,7 +43,7 @@ def install(order: WordOrder, config: Any) -> None:
     places = set(encoding.place_of.values())
     keeps = [layer.keeps for layer in order.layers]
     rotating = [name for name, place in encoding.place_of.items() if place is OnQueriesAndKeys]
-    by_content = [OnScoresByContent in _places_of(encoding, layer) for layer in range(len(keeps))]
+    by_content = [any(map(_reads_queries_and_keys, encoding.parts_of(layer))) for layer in range(len(keeps))]
 
     # One rotation of queries and keys alike needs no function of ours: it takes the place of the model's.
     first = encoding.parts[rotating[0]] if len(rotating) == 1 else None
@@ -111,9 +110,9 @@ def _install_rotation(order: WordOrder, rotary: Rotary | None, by_content: list[
         order.hooks.append(host.attentions[n].register_forward_pre_hook(order.no_rotation, with_kwargs=True))
 
 
-def _places_of(encoding: Composition, layer: int) -> set[type[Encoding]]:
-    parts = encoding.parts_of(layer)
-    return {encoding.place_of[name] for name, part in encoding.parts.items() if any(part is p for p in parts)}
+def _reads_queries_and_keys(part: nn.Module) -> bool:
+    """Tell whether an encoding has a term of queries and keys, which must come to it before any rotation."""
+    return isinstance(part, OnScoresByContent) or (isinstance(part, OnScoresByInput) and part.reads_queries_and_keys)
 
 
 def _remove(order: WordOrder, above: nn.Module, path: str, instead: nn.Module | None) -> None:

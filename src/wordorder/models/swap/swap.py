@@ -21,6 +21,7 @@ from wordorder.encodings import (
     build_encoding,
     canonical_name,
     names_of,
+    options_of,
     pattern_of,
 )
 from wordorder.errors import BadInput
@@ -235,7 +236,7 @@ def _options(host: Host, new: str, options: Mapping[str, Any] | None, from_zero:
             values.setdefault("embedding_scale", 1.0)  # sqrt(C) would rescale trained embeddings
         if issubclass(CATALOG[name], Rotary) and "rope_theta" in rope:
             values.setdefault("base", float(rope["rope_theta"]))
-        if name == "fox":
+        if "from_zero" in options_of(CATALOG[name]):
             values.setdefault("from_zero", name in from_zero)
     return completed
 
