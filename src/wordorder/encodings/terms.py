@@ -129,8 +129,8 @@ class LayerTerms:
         bound: dict[str, Any] = {}
         for group, terms_of_group in (("content", terms.content), ("inputs", terms.inputs), ("sinks", terms.sinks)):
             of_layer: list[Any] = []
-            for place, term in enumerate(terms_of_group):
-                of_layer.append(term.layer(index if numbers is None else getattr(numbers, group)[place]))
+            for column, term in enumerate(terms_of_group):
+                of_layer.append(term.layer(index if numbers is None else getattr(numbers, group)[column]))
             bound[group] = tuple(of_layer)
         return replace(terms, **bound)
 

@@ -103,8 +103,8 @@ class CompressiveMemory(SegmentRecurrence):
         """Return the slots that the segment will compress; None where there are none, or nothing learns from them."""
         if not step.learning or step.segment.weights is None or not step.reads_slots:
             return None
-        position, read = step.segment.position, step.tokens if step.tokens_BT is None else step.tokens_BT.sum(1)
-        before, after = self._groups(position), self._groups(position + read)
+        position, tokens = step.segment.position, step.tokens if step.tokens_BT is None else step.tokens_BT.sum(1)
+        before, after = self._groups(position), self._groups(position + tokens)
         waiting = position - self.rate * before
         groups, most = after - before, min(-(-step.tokens // self.rate), step.segment.slot_count // self.rate)
         if isinstance(groups, int) and isinstance(waiting, int):

@@ -164,7 +164,7 @@ class Decoder(Stack):
                 padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            read = self.read_whole(
+            segment_output = self.read_whole(
                 input_ids,
                 inputs_embeds,
                 memory,
@@ -174,7 +174,7 @@ class Decoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            hidden, all_hidden, attentions, memory, loss = read
+            hidden, all_hidden, attentions, memory, loss = segment_output
             logits = self._logits(hidden)
             return DecoderOutput(hidden, all_hidden, attentions, memory=memory, memory_loss=loss, logits=logits)
         if key_positions is not None and positions is None:

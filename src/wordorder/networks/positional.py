@@ -348,8 +348,8 @@ class Positional(nn.Module):
             keys = _typed("key_positions", key_positions)
         else:
             keys = where if cache is None or not cache.length else _with_earlier(where, cache.length)
-        held = keys.length - where.length if key_positions is None else 0
-        tokens_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, cached=held, device=x.device)
+        cached = keys.length - where.length if key_positions is None else 0
+        tokens_BS = valid_tokens(key_padding_mask, x.shape[0], keys.length, cached=cached, device=x.device)
         mask = Mask(where, keys, high=0 if self.causal else None, tokens_BS=tokens_BS)
         call = Call(
             batch=x.shape[0],
