@@ -111,6 +111,18 @@ def fading_product(axes: Any, _: Any) -> None:
     axes.set_title("q = k = ones, 64 channels")
 
 
+def growing_factor(axes: Any, _: Any) -> None:
+    """Draw the factor of queries by position, smooth and in steps."""
+    positions = Contiguous(4096)
+    for name, floor, colour in (("as in Inkling", False, COLOURS[0]), ("floor, as in Llama 4", True, COLOURS[2])):
+        of_queries, _ = encodings.LogN(max_positions=512, floor=floor)(positions, positions)
+        axes.plot(of_queries.factor_B1T1[0, 0, :, 0], color=colour, label=name)
+    axes.set_xlabel("position i")
+    axes.set_ylabel("factor of the query")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("original length 512, alpha = 0.1")
+
+
 def alibi(axes: Any, _: Any) -> None:
     """Draw the bias of four heads."""
     bias_of_heads(axes, encodings.ALiBi(4), 64)
@@ -378,6 +390,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "sinusoidal": {"table": sines},
     "learned": {"table": learned_table},
     "rope": {"product": turning_product, "angles": angles},
+    "log-n": {"factor": growing_factor},
     "xpos": {"product": fading_product},
     "alibi": {"bias": alibi},
     "kerple": {"log": kerple, "power": kerple_power},

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.kerple import KERPLELog as KERPLELog
     from wordorder.encodings.kerple import KERPLEPower as KERPLEPower
     from wordorder.encodings.learned import Learned as Learned
+    from wordorder.encodings.log_n import LogN as LogN
     from wordorder.encodings.none import NoEncoding as NoEncoding
     from wordorder.encodings.path import PaTH as PaTH
     from wordorder.encodings.relative_logits import RelativeLogits as RelativeLogits

@@ -19,6 +19,7 @@ CATALOG: Registry[Encoding] = Registry(
         "rope-yarn": "wordorder.encodings.rope:YaRNRotary",
         "rope-llama3": "wordorder.encodings.rope:Llama3Rotary",
         "rope-longrope": "wordorder.encodings.rope:LongRotary",
+        "log-n": "wordorder.encodings.log_n:LogN",
         "xpos": "wordorder.encodings.xpos:XPos",
         "alibi": "wordorder.encodings.alibi:ALiBi",
         "t5": "wordorder.encodings.t5:T5",

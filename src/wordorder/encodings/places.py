@@ -203,8 +203,8 @@ class InAttention(Encoding, ABC):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> "tuple[Move, Move] | Bias | ContentTerm | InputTerm | SinkTerm":
-        """Return what positions decide: moves of queries and keys, a bias, a term by content or of the input, a sink.
+    ) -> "tuple[Move | None, Move | None] | Bias | ContentTerm | InputTerm | SinkTerm":
+        """Return what positions decide: moves of queries and of keys, a bias, a term by content or the input, a sink.
 
         Parameters of this module are read here and handed on in what is returned; its sub-modules may be called later.
 
@@ -268,7 +268,7 @@ class OnLayerInput(InAttention):
 
 
 class OnQueriesAndKeys(InAttention):
-    """An encoding that moves queries and keys before their product; the two moves may differ (xPos)."""
+    """An encoding that moves queries and keys before their product; the moves may differ (xPos), or one be None."""
 
     place = "queries and keys"
 

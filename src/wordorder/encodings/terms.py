@@ -10,9 +10,9 @@ from wordorder.encodings.places import NO_FEATURES, ContentTerm, InputTerm, Move
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Positions
 
-Term = tuple[Move, Move] | Bias | ContentTerm | InputTerm | SinkTerm
-"""The term of one encoding: moves of queries and keys, a content-independent bias, a term by content or of the input,
-or a sink."""
+Term = tuple[Move | None, Move | None] | Bias | ContentTerm | InputTerm | SinkTerm
+"""The term of one encoding: moves of queries and keys (None: not moved), a bias, a term by content or the input, or a
+sink."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Terms:
     bias: Bias | None = None
     """The content-independent bias, the sum over all encodings."""
     query_moves: tuple[Move, ...] = ()
-    """Rotations and shifts of the queries, in the order in which they are applied."""
+    """What the queries are moved by, in the order in which it is applied."""
     key_moves: tuple[Move, ...] = ()
     content: tuple[ContentTerm, ...] = ()
     inputs: tuple[InputTerm, ...] = ()
@@ -42,7 +42,7 @@ class Terms:
 
     @property
     def moves(self) -> bool:
-        """Tell whether queries or keys are rotated or shifted before their product."""
+        """Tell whether queries or keys are moved before their product."""
         return bool(self.query_moves or self.key_moves)
 
     @property
@@ -83,13 +83,13 @@ class Terms:
         return total
 
     def move_queries(self, q_BHTD: Tensor) -> Tensor:
-        """Rotate and shift queries by their positions."""
+        """Move queries by their positions."""
         for move in self.query_moves:
             q_BHTD = move.apply(q_BHTD)
         return q_BHTD
 
     def move_keys(self, k_BHSD: Tensor) -> Tensor:
-        """Rotate and shift keys by their positions."""
+        """Move keys by their positions."""
         for move in self.key_moves:
             k_BHSD = move.apply(k_BHSD)
         return k_BHSD
@@ -158,7 +158,7 @@ def combine_terms(
     Raises:
         BadInput: an encoding has returned something else.
     """
-    moves: list[tuple[Move, Move]] = []
+    moves: list[tuple[Move | None, Move | None]] = []
     content: list[ContentTerm] = []
     inputs: list[InputTerm] = []
     sinks: list[SinkTerm] = []
@@ -177,9 +177,10 @@ def combine_terms(
         else:
             raise BadInput(
                 "an encoding's forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), a ContentTerm, an"
-                f" InputTerm, a SinkTerm, or two Moves, of the queries and of the keys, got {type(term).__name__}"
+                f" InputTerm, a SinkTerm, or two Moves (or None) of queries and of keys, got {type(term).__name__}"
             )
-    queries, keys = zip(*moves, strict=True) if moves else ((), ())
+    queries = tuple(move for move, _ in moves if move is not None)
+    keys = tuple(move for _, move in moves if move is not None)
     return Terms(
         scale, bias, queries, keys, tuple(content), tuple(inputs), tuple(sinks), window, positions, two_sided, head_dim
     )
