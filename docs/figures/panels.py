@@ -200,6 +200,18 @@ def clipped_rows(axes: Any, _: Any) -> None:
     axes.set_title("clip(j - i, -8, 8) + 8")
 
 
+def convolved(axes: Any, _: Any) -> None:
+    """Draw how much of each row is in the input of attention, in a decoder whose weights fall from row to row."""
+    encoding = encodings.TokenShift(24, layers=1)
+    with torch.no_grad():
+        encoding.weight[0] = torch.tensor([0.6, 0.4, 0.2])[:, None]
+        rows, positions = torch.eye(24)[None], Contiguous(24)
+        input_TC = (rows + encoding(positions, positions).layer(0).added(rows))[0]
+    shown(axes, input_TC, low=0, bar="weight")
+    axes.set(xlabel="row that is read", ylabel="input of attention at t")
+    axes.set_title("reach 3, w = 0.6, 0.4, 0.2")
+
+
 def relative_sines(axes: Any, _: Any) -> None:
     """Draw R(t), which the map W reads."""
     distance = torch.arange(-32, 33)
@@ -404,6 +416,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "fox": {"bias": forgotten},
     "path": {"exchanged": exchanged_channels},
     "relative-logits": {"profiles": mixed_profiles},
+    "shift": {"rows": convolved},
     "tupe": {part: tupe_map(part) for part in ("absolute", "relative", "sum")},
     "complex-order": {"waves": waves, "moved": moved_by},
     "compositions": {"mixed": layers_of("rope+tupe-a*3,none"), "plain": layers_of("rope*3,none")},

@@ -55,6 +55,7 @@ PLACES = {
     "scores": "scores, by position",
     "scores, by content": "scores, by content",
     "scores, by the layer's input": "scores, by the layer's input",
+    "input of layers": "input of layers",
     "denominator of the softmax": "denominator of the softmax",
     "embeddings": "embeddings",
     "embeddings, replacing the table": "embeddings, in place of the table",

@@ -24,6 +24,7 @@ from convolution import Convolution
 
 IDS = torch.arange(40).view(2, 20) % 39 + 1
 PATTERNS = ["convolution", "rope+convolution", "fox+convolution", "convolution@5,none+convolution", "none,convolution"]
+PATTERNS += ["rope+shift", "shift@5,convolution+t5"]
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +99,7 @@ MEMORIES = [SegmentRecurrence(7), SameLayerRecurrence(7), LookAheadMemory(7)]
 
 
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: memory.name)
-@pytest.mark.parametrize("name", ["convolution", "t5+convolution"])
+@pytest.mark.parametrize("name", ["convolution", "t5+convolution", "rope+shift"])
 def test_a_segment_in_steps_is_a_segment_at_once(memory, name):
     network = decoder(name, memory=memory)
     state = network(IDS[:, :9]).memory
@@ -132,7 +133,7 @@ def test_slots_come_before_the_tokens(kind):
 
 
 def test_generate_with_a_cache_of_hugging_face_and_assisted_equals_without():
-    for name in ("convolution", "fox+convolution"):
+    for name in ("convolution", "fox+convolution", "rope+shift"):
         config = WordOrderDecoderConfig(
             vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, encoding=name
         )
@@ -141,9 +142,11 @@ def test_generate_with_a_cache_of_hugging_face_and_assisted_equals_without():
         plain = model.generate(ids, use_cache=False, **options)
         assert torch.equal(plain, model.generate(ids, **options))
         assert torch.equal(plain, model.generate(ids, prompt_lookup_num_tokens=3, **options))
-        assert torch.equal(
-            model.generate(IDS, num_beams=3, use_cache=False, **options), model.generate(IDS, num_beams=3, **options)
-        )
+        padded_left = {"attention_mask": (torch.arange(20) >= torch.tensor([[0], [3]])).long(), "num_beams": 3}
+        for how in ({"num_beams": 3}, padded_left):
+            assert torch.equal(
+                model.generate(IDS, use_cache=False, **how, **options), model.generate(IDS, **how, **options)
+            )
 
 
 def test_a_cache_that_was_filled_without_the_rows_is_refused():
@@ -245,8 +248,9 @@ def test_a_mask_with_a_hole_in_a_cache_of_hugging_face_is_refused():
 
 
 @pytest.mark.slow
-def test_it_compiles_without_a_break():
-    network = decoder("convolution").float()
+@pytest.mark.parametrize("name", ["convolution", "shift"])
+def test_it_compiles_without_a_break(name):
+    network = decoder(name).float()
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
     assert_close(compiled(IDS).hidden, network(IDS).hidden, rtol=1e-4, atol=1e-5)
 

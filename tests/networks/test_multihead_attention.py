@@ -10,14 +10,15 @@ from torch.testing import assert_close
 
 from wordorder import MultiheadAttention
 from wordorder.attention import Call, attend, plan_attention
-from wordorder.encodings import CATALOG, OnEmbeddings, ReplacesEmbedding
+from wordorder.encodings import CATALOG, OnEmbeddings, OnLayerInput, ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, Mask, Packed
 
 B, T, S, E, H = 2, 5, 7, 12, 2
 EXACT = {"rtol": 0, "atol": 1e-10}
-INSIDE = [name for name, kind in CATALOG.items() if not issubclass(kind, OnEmbeddings | ReplacesEmbedding)]
+ELSEWHERE = OnEmbeddings | ReplacesEmbedding | OnLayerInput
+INSIDE = [name for name, kind in CATALOG.items() if not issubclass(kind, ELSEWHERE)]
 
 
 def pair(encoding="none", *, dtype=torch.float64, causal=False, **options):

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.rope import from_rope_parameters as from_rope_parameters
     from wordorder.encodings.sandwich import Sandwich as Sandwich
     from wordorder.encodings.shaw import Shaw as Shaw
+    from wordorder.encodings.shift import TokenShift as TokenShift
     from wordorder.encodings.sinusoidal import Sinusoidal as Sinusoidal
     from wordorder.encodings.softmax_sink import SoftmaxSink as SoftmaxSink
     from wordorder.encodings.t5 import T5 as T5

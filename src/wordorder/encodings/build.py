@@ -67,10 +67,9 @@ def build_encoding(
             ``bidirectional`` defaults to True.
 
     Raises:
-        BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
-            ``cls="position-0"`` with a memory, a pattern longer than the network, or one of which some layers name
-            an encoding that acts on embeddings and others do not; a window of 1 with look-ahead memory; or width is no
-            multiple of heads.
+        BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason), an
+            option that has no meaning there (cls, bidirectional), a pattern longer than the network or with an encoding
+            on embeddings in some layers alone, a window of 1 with look-ahead memory, or width no multiple of heads.
         ValueError: an option or a size is out of range, or use is none of those.
     """
     check_choice("use", use, Use)
@@ -132,6 +131,8 @@ def _check_part(part: str, options: Mapping[str, object], uses: Sequence[str], *
             raise BadInput(f"encoding {part!r} is not defined for {WORDS.get(use, use)}: {encoding.refused_in[use]}")
     if issubclass(encoding, ReplacesEmbedding) and vocabulary is None:
         raise BadInput(f"encoding {part!r} replaces the token embeddings: pass vocabulary, the number of token ids")
+    if issubclass(encoding, OnLayerInput) and "decoder" in uses and options.get("bidirectional"):
+        raise BadInput(f"encoding_options: {part}.bidirectional=True shows a decoder what comes next; leave it out")
     if "memory" in uses and options.get("cls", "none") != "none":
         raise BadInput(
             f"encoding_options: {part}.cls={options['cls']!r} has no meaning with a memory, where "

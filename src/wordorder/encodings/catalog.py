@@ -38,6 +38,7 @@ CATALOG: Registry[Encoding] = Registry(
         "fox": "wordorder.encodings.fox:Fox",
         "path": "wordorder.encodings.path:PaTH",
         "relative-logits": "wordorder.encodings.relative_logits:RelativeLogits",
+        "shift": "wordorder.encodings.shift:TokenShift",
         "complex-order": "wordorder.encodings.complex_order:ComplexOrder",
         "complex-vanilla": "wordorder.encodings.complex_vanilla:ComplexVanilla",
     },
