@@ -191,13 +191,14 @@ class Composition(nn.Module):
         dtype: torch.dtype,
         device: torch.device,
         within_windows: bool = False,
+        neighbours: bool = False,
     ) -> LayerTerms:
         """Call each part at positions that were checked, and return the terms of all layers (see `prepare`).
 
-        Each part is called once; ``within_windows``, for queries at the end of a text without gaps, once for each
-        window: the terms of a kind are then of the last keys alone, those that a query sees.
+        Each part is called once; ``within_windows``, for queries at the end of a text without gaps, once per window, on
+        the last keys alone, those that a query sees. ``neighbours``: rows side by side are known to be neighbours.
         """
-        if self.changes_layer_input:
+        if self.changes_layer_input and not neighbours:
             _check_neighbours(query, key)
         terms: dict[tuple[str, int | None], Term] = {}
         kinds: tuple[Terms, ...] = ()

@@ -38,6 +38,20 @@ class Order:
             x = x + self.weights["embeddings.position_embeddings.weight"][position]
         return x
 
+    def shifted(self, layer, x):
+        """Allen-Zhu 2025, place A: h_t + sum of w_m h_(t - m), m = 1 .. 3; two-sided m = 1, -1."""
+        if "shift" not in self.layers[layer].names:
+            return x
+        weights = self.weights["shift.weight"][sum("shift" in other.names for other in self.layers[:layer])]
+        rows = []
+        for t in range(len(x)):
+            row = x[t]
+            for weight, m in zip(weights, (1, 2, 3) if self.causal else (1, -1), strict=True):
+                if 0 <= t - m < len(x):
+                    row = row + weight * x[t - m]
+            rows.append(row)
+        return torch.stack(rows)
+
     def scale(self, layer):
         """1/sqrt(d), and 1/sqrt(2 d) with TUPE: two terms of equal variance (Ke et al. 2021, Eq. 7)."""
         names = self.layers[layer].names
@@ -191,7 +205,7 @@ def llama(weights, config, order, ids):
     x = torch.stack([order.embed(weights["model.embed_tokens.weight"][i], at) for at, i in enumerate(ids.tolist())])
     for layer in range(config.num_hidden_layers):
         names = f"model.layers.{layer}."
-        normed = norm(x, names + "input_layernorm.weight")
+        normed = order.shifted(layer, norm(x, names + "input_layernorm.weight"))
         q, k, v = (
             (normed @ weights[f"{names}self_attn.{which}_proj.weight"].T).unflatten(-1, (-1, order.head_dim))
             for which in "qkv"
@@ -219,11 +233,12 @@ def bert(weights, config, order, ids):
     x = norm(x, "embeddings.LayerNorm")
     for layer in range(config.num_hidden_layers):
         names = f"encoder.layer.{layer}."
+        h = order.shifted(layer, x)
         q, k, v = (
-            linear(x, f"{names}attention.self.{which}").unflatten(-1, (-1, order.head_dim))
+            linear(h, f"{names}attention.self.{which}").unflatten(-1, (-1, order.head_dim))
             for which in ("query", "key", "value")
         )
-        attended = linear(order.attention(layer, x, q, k, v), names + "attention.output.dense")
+        attended = linear(order.attention(layer, h, q, k, v), names + "attention.output.dense")
         x = norm(x + attended, names + "attention.output.LayerNorm")
         inner = linear(x, names + "intermediate.dense")
         inner = inner * 0.5 * (1 + torch.erf(inner * SQUARE_ROOT_OF_HALF))

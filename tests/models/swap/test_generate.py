@@ -7,12 +7,14 @@ from test_families import is_defined
 from transformers import AutoModelForSeq2SeqLM, BertLMHeadModel, DynamicCache, EncoderDecoderCache, StaticCache
 
 from wordorder.errors import BadInput
+from wordorder.models.pretrained import CACHE
 
 NAMES = (
     *("none", "rope", "alibi", "tupe-a", "learned", "shaw", "cope", "xpos", "rope*2,none", "rope+fox"),
     *("t5@4,none@6,t5", "model+shaw", "model+fox", "path", "model+path"),
+    *("rope+shift", "tupe-a+shift", "rope+shift@4,fox+shift"),
 )
-FAST = ("learned", "rope+fox", "model+shaw", "path")
+FAST = ("learned", "rope+fox", "model+shaw", "path", "rope+shift")
 GREEDY = {"do_sample": False, "max_new_tokens": 8, "min_new_tokens": 8, "pad_token_id": 0}
 
 
@@ -48,7 +50,7 @@ def test_every_cache_beams_and_padding_give_the_same_tokens(kind, encoding):
     assert written(model, ids, mask, cache_implementation="static", **beams) == searched
 
 
-@pytest.mark.parametrize("encoding", ["t5", "rope+fox", "learned", "model+shaw"])
+@pytest.mark.parametrize("encoding", ["t5", "rope+fox", "learned", "model+shaw", "fox+shift"])
 def test_prompt_lookup_and_embeddings_give_the_same_tokens(encoding):
     model = swapped("llama", encoding, seed=0)
     ids = torch.cat((ids_of(1, 6), ids_of(1, 6)), dim=1)  # whose repetition the lookup tries
@@ -60,7 +62,7 @@ def test_prompt_lookup_and_embeddings_give_the_same_tokens(encoding):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encoding", ["t5", "rope+fox", "learned", "model+shaw"])
+@pytest.mark.parametrize("encoding", ["t5", "rope+fox", "learned", "model+shaw", "fox+shift", "rope+shift"])
 def test_a_cropped_cache_goes_on_from_where_it_was_cropped(encoding):
     model, ids = swapped("llama", encoding), ids_of(1, 12)
     expected = output_of(model, ids, use_cache=False)
@@ -71,7 +73,7 @@ def test_a_cropped_cache_goes_on_from_where_it_was_cropped(encoding):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encoding", ["t5", "rope+fox"])
+@pytest.mark.parametrize("encoding", ["t5", "rope+fox", "rope+shift"])
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_a_cache_made_without_the_configuration_is_filled_all_the_same(kind, encoding):
     # without it a cache does not know of windows
@@ -82,11 +84,23 @@ def test_a_cache_made_without_the_configuration_is_filled_all_the_same(kind, enc
     assert apart(torch.cat(parts, dim=1), expected) <= 2e-5
 
 
-def test_a_cache_that_was_filled_without_gates_is_refused():
+@pytest.mark.parametrize(
+    ("encoding", "what"), [("rope+fox", "what this encoding reads of each key"), ("rope+shift", "the input of layers")]
+)
+def test_a_cache_that_was_filled_without_gates_or_rows_is_refused(encoding, what):
     cache = DynamicCache(config=model_of("llama").config)
     output_of(model_of("llama"), ids_of(1, 5), cache=cache)
-    with pytest.raises(BadInput, match="filled without what this encoding reads of each key; begin with an empty one"):
-        output_of(swapped("llama", "rope+fox"), ids_of(1, 1), cache=cache)
+    with pytest.raises(BadInput, match=f"filled without {what}.*; begin with an empty one"):
+        output_of(swapped("llama", encoding), ids_of(1, 1), cache=cache)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", ["rope+fox", "rope+shift"])
+def test_a_cache_that_the_model_made_holds_gates_and_rows(encoding):
+    model, ids = swapped("llama", encoding), ids_of(2, 9)
+    cache = model(ids[:, :5], use_cache=True)[CACHE]
+    expected = output_of(model, ids, use_cache=False)[:, 5:]
+    assert apart(output_of(model, ids[:, 5:], cache=cache), expected) <= 2e-5
 
 
 @torch.no_grad()
@@ -112,7 +126,7 @@ def test_a_static_cache_may_be_longer_than_the_table(encoding):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encoding", ["none", "rope", "t5", "shaw", "learned", "fox", "model+tupe-r"])
+@pytest.mark.parametrize("encoding", ["none", "rope", "t5", "shaw", "learned", "fox", "shift", "model+tupe-r"])
 def test_a_bert_that_is_a_decoder(encoding):
     model = swapped("bert", encoding, BertLMHeadModel, fields={"is_decoder": True})
     ids = ids_of(2, 12)
@@ -133,6 +147,7 @@ SEQ2SEQ = (
     "alibi",
     "fox",
     "rope+shaw",
+    "t5+shift",
     "tupe-r",
     "model",
     "model*2,none",
@@ -145,7 +160,9 @@ SEQ2SEQ = (
 @pytest.mark.parametrize(
     ("kind", "encoding"),
     [
-        pytest.param(kind, name, marks=() if kind == "t5" and name in ("rope+shaw", "fox") else pytest.mark.slow)
+        pytest.param(
+            kind, name, marks=() if kind == "t5" and name in ("rope+shaw", "fox", "t5+shift") else pytest.mark.slow
+        )
         for kind in ("t5", "mt5")
         for name in SEQ2SEQ
     ],
@@ -176,3 +193,21 @@ def test_encoder_decoders_read_and_write_alike_however_they_are_fed(kind, encodi
         assert torch.equal(model.generate(ids, attention_mask=mask, **how, **more), greedy)
         static = model.generate(ids, attention_mask=mask, cache_implementation="static", **how, **more)
         assert torch.equal(static, greedy)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", ["rope+shift", "model+shift"])
+def test_neighbours_where_masks_have_four_axes_or_are_longer_than_the_text(encoding):
+    model, first, second = swapped("llama", encoding, start="drawn"), ids_of(1, 7), ids_of(1, 5, seed=2)
+    ids, position_ids = torch.cat((first, second), dim=1), torch.tensor([[*range(7), *range(5)]])
+    alone = output_of(model, second, use_cache=False)
+    # texts that a mask with four axes keeps apart
+    mask = torch.block_diag(torch.ones(7, 7), torch.ones(5, 5)).bool().tril()[None, None]
+    packed = output_of(model, ids, attention_mask=mask, position_ids=position_ids, use_cache=False)
+    assert apart(packed[:, 7:], alone) <= 2e-5
+    with pytest.raises(BadInput, match="does not say where texts begin: pass position_ids too"):
+        model(ids, attention_mask=mask, use_cache=False)
+    # padding on the left, in a mask as long as a static cache
+    mask = torch.tensor([[0] * 7 + [1] * 13])
+    cache = StaticCache(config=model.config, max_cache_len=20)
+    assert apart(output_of(model, ids, attention_mask=mask, cache=cache)[:, 7:], alone) <= 2e-5

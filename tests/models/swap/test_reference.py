@@ -29,6 +29,8 @@ PATTERNS = {
     "rope*2,none": [Layer(("rope",)), Layer(("rope",)), Layer(("none",))],
     "none,shaw": [Layer(("none",)), Layer(("shaw",))],
     "alibi,fox": [Layer(("alibi",)), Layer(("fox",))],
+    "shift": [Layer(("shift",))],
+    "shift@3,fox+shift": [Layer(("shift",), 3), Layer(("fox", "shift"))],
     "rope@4": [Layer(("rope",), 4)],
     "t5@3,none": [Layer(("t5",), 3), Layer(("none",))],
     "fox@1,tupe-a@5": [Layer(("fox",), 1), Layer(("tupe-a",), 5)],
@@ -41,6 +43,7 @@ PATTERNS = {
     "path": [Layer(("path",))],
     "rope+path,path@4": [Layer(("rope", "path")), Layer(("path",), 4)],
     "model+path": [Layer(("model", "path"))],
+    "model+shift": [Layer(("model", "shift"))],
     "model+kerple": [Layer(("model", "kerple"))],
     "model+learned": [Layer(("model", "learned"))],
     "model,none": [Layer(("model",)), Layer(("none",))],
@@ -48,7 +51,7 @@ PATTERNS = {
 }
 WITHOUT_A_ZERO = ("model+kerple",)
 FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox", "rope*2,none")
-FAST += ("path",)
+FAST += ("path", "shift@3,fox+shift", "model+shift")
 REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4", "path", "rope+path,path@4", "model+path")
 
 
@@ -141,10 +144,10 @@ def test_a_bias_is_what_a_written_out_matrix_adds_in_eager_attention(kind, encod
 
 
 LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")
-LEARNED += ("path", "model+path")
+LEARNED += ("path", "model+path", "shift@3,fox+shift", "model+shift")
 
 
-@pytest.mark.parametrize(("kind", "name"), [*cases(LEARNED, (*FAST[:4], "path"))])
+@pytest.mark.parametrize(("kind", "name"), [*cases(LEARNED, (*FAST[:4], "path", *FAST[-2:]))])
 def test_every_gradient_is_that_of_loops(kind, name):
     model, reference = model_and_reference(kind, name)
     texts, starts = [ids_of(7, seed=7), ids_of(5, seed=5)], (1, 0)

@@ -63,7 +63,7 @@ CHECKPOINTED = [
     ("llama", name) for name in ("t5", "rope+fox", "model+shaw", "tupe-r", "rope*2,none", "alibi@5", "path")
 ]
 CHECKPOINTED += [("gemma2", "model+t5"), ("gpt2", "learned+fox"), ("bert", "model+tupe-r"), ("bert", "fox")]
-CHECKPOINTED += [("t5", "t5"), ("t5", "model+fox"), ("t5", "rope+shaw")]
+CHECKPOINTED += [("t5", "t5"), ("t5", "model+fox"), ("t5", "rope+shaw"), ("llama", "rope+shift")]
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")

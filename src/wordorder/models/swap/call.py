@@ -19,8 +19,8 @@ from wordorder.attention.backends.reference import Reference, WrittenOut
 from wordorder.encodings import LayerTerms, Terms, TokenFeatures
 from wordorder.encodings.places import NO_FEATURES, Move
 from wordorder.errors import BadInput
-from wordorder.models.cached_features import extend_features
-from wordorder.ops import Bias, Contiguous, DenseBias, Mask
+from wordorder.models.cached_features import extend_features, extend_input
+from wordorder.ops import Bias, Contiguous, DenseBias, Mask, Positions
 from wordorder.ops.execution import as_autocast_casts
 
 NAME = "wordorder"
@@ -76,12 +76,23 @@ class Call:
     """Queries come times the model's scale."""
     cache: Any = None
     """The cache of the self-attention of all layers; features of layer n are in its layer n + number of layers."""
+    tokens_BT: Tensor | None = None
+    """Which of the rows are no padding; None = all."""
     checkpointed: bool = False
     """Layers are computed again for their gradients, so that nothing that they make may be kept for the next one."""
     features: dict[int, TokenFeatures] = field(default_factory=dict)
     """By layer the features of its queries, and of all keys."""
     plans: list[tuple[tuple[Any, ...], Tensor | None, LayerPlans]] = field(default_factory=list)
     """For layers with the same terms, columns and mask."""
+
+    def change_input(self, layer: int, x_BTC: Tensor) -> Tensor:
+        """Return a layer's input with what encodings add to it."""
+        terms, rows_BNC = self.terms[self.columns[layer]].layer(layer), x_BTC
+        if self.tokens_BT is not None:
+            rows_BNC = x_BTC.masked_fill(~self.tokens_BT[..., None], 0)
+        if self.cache is not None:
+            rows_BNC = extend_input(self.cache, layer, len(self.layers), rows_BNC, terms.rows_before)
+        return terms.change_input(x_BTC, rows_BNC)
 
     def read_input(self, layer: int, x_BTC: Tensor) -> None:
         """Compute the features of a layer's input."""
@@ -148,9 +159,11 @@ class Call:
                 if its_key == key and its_mask is mask:
                     return plans.layer(layer)
         visible: Mask | Tensor | None = mask
-        if mask is None and self.causal and call.queries > 1:
-            # transformers leaves a mask out where it is the lower triangle, or where a single query sees everything
-            visible = Mask(Contiguous(call.queries), Contiguous(call.keys), high=0)
+        positions = self.terms[self.columns[layer]].kinds[0].positions
+        if mask is None and self.causal and positions is not None and not _sees_all(*positions):
+            # transformers leaves a mask out where it is the lower triangle, or where a single query sees every key: the
+            # empty ones too in a static cache with rows beside it
+            visible = Mask(*positions, high=0)
         if alone:
             terms = self._terms_of(layer, q, k, position_bias)
             return plan_attention(terms, visible, replace(call, layers=1), backend=backend)
@@ -172,6 +185,15 @@ class Call:
                 key_moves=(of_keys, *terms.key_moves),
             )
         return terms
+
+
+def _sees_all(query: Positions, key: Positions) -> bool:
+    """Tell whether a query is alone and the last key stands at its column, as in a cache that grows."""
+    if query.length > 1 or not (isinstance(query, Contiguous) and isinstance(key, Contiguous)):
+        return False
+    if not (isinstance(query.offset, int) and isinstance(key.offset, int)):
+        return False
+    return key.offset + key.length == query.offset + 1
 
 
 def attention_forward(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings import (
     Encoding,
+    OnLayerInput,
     OnQueriesAndKeys,
     OnScores,
     OnScoresByContent,
@@ -53,7 +54,7 @@ def install(order: WordOrder, config: Any) -> None:
         assert isinstance(first, Rotary)
         encoding.place_of[rotating[0]] = Encoding  # called by the module in the model's place, not with the other terms
     order.in_function = (
-        bool(places & {OnScores, OnScoresByContent, OnScoresByInput})
+        bool(places & {OnLayerInput, OnScores, OnScoresByContent, OnScoresByInput})
         or (bool(rotating) and not in_model)
         or any(kind.window for kind in order.encoding.kinds)
         or (family.t5_bias and any(keeps) and not all(keeps))  # all layers of a T5 are handed one bias
@@ -67,6 +68,8 @@ def install(order: WordOrder, config: Any) -> None:
         _remove(order, host.attentions[0], "relative_attention_bias", None)
 
     hook = {"with_kwargs": True}
+    for layer in order.changing_layers:
+        order.hooks.append(host.attentions[layer].register_forward_pre_hook(order.change_input, **hook))
     for layer in order.reading_layers:
         order.hooks.append(host.attentions[layer].register_forward_pre_hook(order.read_input, **hook))
     if family.t5_bias and order.in_function:

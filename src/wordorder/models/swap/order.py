@@ -17,9 +17,11 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from wordorder.encodings import (
     Composition,
+    Encoding,
     LayerKind,
     LayerTerms,
     OnEmbeddings,
+    OnLayerInput,
     OnScoresByInput,
 )
 from wordorder.errors import BadInput
@@ -43,9 +45,10 @@ class WordOrder(nn.Module):
             LayerOrder(keeps=MODEL in kind.names, factor=factor)
             for kind, factor in zip(kinds, _factors(host, encoding, kinds), strict=True)
         )
-        reading = {key for key, place in encoding.place_of.items() if place is OnScoresByInput}
-        self.reading_layers = tuple(n for n in range(len(kinds)) if reading & {*encoding.kind_of(n).names})
+        self.reading_layers = _layers_with(OnScoresByInput, encoding, len(kinds))
         """Layers whose input an encoding reads."""
+        self.changing_layers = _layers_with(OnLayerInput, encoding, len(kinds))
+        """Layers to whose input an encoding adds."""
         self.argument_names = tuple(inspect.signature(type(host.body).forward).parameters)[1:]
         self.in_function = False
         """Whether the attention function of this package computes the scores."""
@@ -84,10 +87,15 @@ class WordOrder(nn.Module):
         cache = self._cache(inputs)
         past = 0 if cache is None else _past(cache)
         mask, position_ids = inputs.get("attention_mask"), self._position_ids(inputs)
+        if self.changing_layers and cache is None and position_ids is None and not _is_by_token(mask):
+            raise BadInput(
+                "the encoding reads neighbouring tokens, and an attention_mask with four axes does not say where texts"
+                " begin: pass position_ids too, or a mask (batch, tokens)"
+            )
         padding = _padding(mask, position_ids, past, tokens, cached=cache is not None)
         positions = self._positions(tokens, past, padding, mask, position_ids, cached=cache is not None)
         if cache is not None and position_ids is not None and not torch.compiler.is_compiling():
-            _check_consecutive(position_ids, positions.index_BT(device), mask)
+            _check_consecutive(position_ids, positions.index_BT(device), _of_step(mask, past, tokens))
 
         if OnEmbeddings in self.encoding.place_of.values():
             if self.host.first_id and ids is not None and inputs.get("position_ids") is None:
@@ -112,6 +120,7 @@ class WordOrder(nn.Module):
         # Distances alone are the same between columns, whose offsets are known numbers: one row for all examples. The
         # model's mask keeps packed texts apart.
         by_column = not isinstance(positions, Arbitrary) and not self.encoding.position_dependent
+        by_column = by_column and not (isinstance(positions, Packed) and self.encoding.changes_layer_input)
         if by_column:
             positions = Contiguous(tokens, _offset(past))
         for count, start in dict.fromkeys(columns):
@@ -121,7 +130,7 @@ class WordOrder(nn.Module):
             elif cache is not None:
                 clamped = bool(self.encoding.bounded)
                 keys = _key_positions(count, start, padding, past + tokens, device, clamped=clamped)
-            of_layers = self.encoding.terms(positions, keys, dtype=dtype, device=device)
+            of_layers = self.encoding.terms(positions, keys, dtype=dtype, device=device, neighbours=True)
             # windows go by column, whatever position ids say, as the model's own do
             column_pair = Contiguous(tokens, _offset(past)), Contiguous(count, start)
             kinds = tuple(replace(kind, positions=column_pair) for kind in of_layers.kinds)
@@ -136,16 +145,21 @@ class WordOrder(nn.Module):
             causal=self.host.causal,
             scaled_queries=self.host.family.scaled_queries,
             cache=cache,
+            tokens_BT=_tokens_of_step(mask, padding, past, tokens) if self.changing_layers else None,
             checkpointed=self._checkpointed(body),
         )
         return (), inputs
 
+    def change_input(self, module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Hand a layer its input with what encodings add; a pre-hook of its attention, before `read_input`."""
+        call = _call_of(module, kwargs)
+        if args:
+            return (call.change_input(module.layer_idx, args[0]), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": call.change_input(module.layer_idx, kwargs["hidden_states"])}
+
     def read_input(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compute features of a layer's input; a pre-hook of its attention, inside what checkpointing repeats."""
-        call = kwargs.get("wordorder")
-        if call is None:
-            raise BadInput(f"{type(module).__name__} was handed no terms: call the model, not one of its layers")
-        call.read_input(module.layer_idx, args[0] if args else kwargs["hidden_states"])
+        _call_of(module, kwargs).read_input(module.layer_idx, args[0] if args else kwargs["hidden_states"])
 
     def no_rotation(self, module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Take the model's rotation from a layer; a forward pre-hook of its attention."""
@@ -183,12 +197,13 @@ class WordOrder(nn.Module):
     def _cache(self, inputs: dict[str, Any]) -> Any:
         """Return the cache of the self-attention; with room for features where keys have some.
 
-        For those a cache is made, and put among the inputs, where the model would make one later.
+        For those, and for rows of the layers' input, a cache is made where the model would make one later.
         """
         name = "cache" if "cache" in self.argument_names else "past_key_values"
         cache = inputs.get(name)
         cache = inputs.get("past_key_values") if cache is None else cache  # the older name is taken too
-        if self.encoding.features_of_keys and self.host.causal and cache is None and not self._no_cache(inputs):
+        kept = self.encoding.features_of_keys or self.encoding.changes_layer_input
+        if kept and self.host.causal and cache is None and not self._no_cache(inputs):
             cache = inputs[name] = DynamicCache(config=self.host.config)
             if inputs.get("encoder_hidden_states") is not None:
                 cache = inputs[name] = EncoderDecoderCache(cache, DynamicCache(config=self.host.config))
@@ -231,9 +246,10 @@ class WordOrder(nn.Module):
     ) -> Positions:
         """Return the positions of the queries, as narrowly typed as is known without reading a tensor."""
         if position_ids is not None and not cached:
-            if mask is not None:
+            if mask is not None and (_is_by_token(mask) or not self.changing_layers):
                 return Arbitrary(position_ids.clamp(min=0))
-            # transformers' rule: without a mask, a step other than 1 begins another text
+            # transformers' rule: without a mask, a step other than 1 begins another text. So it does for neighbours
+            # where a mask with four axes says who sees whom
             begins = position_ids.diff(dim=1) != 1
             if torch.compiler.is_compiling() or bool(begins.any()):
                 text = begins.long().cumsum(1)
@@ -276,6 +292,20 @@ def _factors(host: Host, encoding: Composition, kinds: tuple[LayerKind, ...]) ->
     return tuple(1.0 if MODEL in kind.names else s * root for kind, s in zip(kinds, scales, strict=True))
 
 
+def _layers_with(place: type[Encoding], encoding: Composition, layers: int) -> tuple[int, ...]:
+    """Return the layers in which an encoding acts at a place."""
+    names = {name for name, its_place in encoding.place_of.items() if its_place is place}
+    return tuple(layer for layer in range(layers) if names & {*encoding.kind_of(layer).names})
+
+
+def _call_of(module: nn.Module, kwargs: Mapping[str, Any]) -> Call:
+    """Return what the model hands to each of its layers."""
+    call = kwargs.get("wordorder")
+    if call is None:
+        raise BadInput(f"{type(module).__name__} was handed no terms: call the model, not one of its layers")
+    return call
+
+
 def _past(cache: Any) -> int | Tensor:
     """Return the column of the first query: the number of tokens in the cache, before the layers add theirs."""
     past = (getattr(cache, "get_query_offset", None) or cache.get_seq_length)()
@@ -296,11 +326,33 @@ def _padding(mask: Any, position_ids: Tensor | None, past: int | Tensor, tokens:
     return None
 
 
-def _check_consecutive(position_ids: Tensor, positions_BT: Tensor, mask: Any) -> None:
+def _tokens_of_step(mask: Any, padding: Tensor | None, past: int | Tensor, tokens: int) -> Tensor | None:
+    """Return which of a step's columns are tokens, bool (B, T); None = nobody says that one is not."""
+    tokens_BT = _of_step(mask, past, tokens)
+    if tokens_BT is not None:
+        return tokens_BT
+    return None if padding is None else Contiguous(tokens, past - padding).index_BT() >= 0
+
+
+def _is_by_token(mask: Any) -> bool:
+    """Tell whether there is no mask, or one that says of each token whether it is padding."""
+    return mask is None or (isinstance(mask, Tensor) and mask.dim() == 2)
+
+
+def _of_step(mask: Any, past: int | Tensor, tokens: int) -> Tensor | None:
+    """Return the columns of a step in a mask with two axes, bool (B, T), which may be as long as a static cache."""
+    if mask is None or not _is_by_token(mask):
+        return None
+    if isinstance(past, Tensor):
+        return mask.index_select(1, past.reshape(1) + torch.arange(tokens, device=mask.device)).bool()
+    return mask[:, past : past + tokens].bool()
+
+
+def _check_consecutive(position_ids: Tensor, positions_BT: Tensor, tokens_BT: Tensor | None) -> None:
     """Refuse position ids that a cache does not hold: the positions of its keys are those of their columns."""
     other = (position_ids != positions_BT) & (positions_BT >= 0)
-    if isinstance(mask, Tensor) and mask.dim() == 2:
-        other = other & mask[:, -positions_BT.shape[1] :].bool()  # ids of padding are nobody's
+    if tokens_BT is not None:
+        other = other & tokens_BT  # ids of padding are nobody's
     if bool(other.any()):
         raise BadInput(
             "position_ids must count a row's tokens one by one where a swapped model has a cache; leave them out, or"

@@ -15,7 +15,6 @@ from wordorder.encodings import (
     Encoding,
     LayerKind,
     OnEmbeddings,
-    OnLayerInput,
     ReplacesEmbedding,
     Rotary,
     build_encoding,
@@ -206,11 +205,6 @@ def _check_places(host: Host, encoding: str, kinds: tuple[LayerKind, ...], names
     for name in names:
         if issubclass(CATALOG[name], ReplacesEmbedding):
             raise BadInput(f"encoding {name!r} replaces the token table, which a trained model needs")
-        if issubclass(CATALOG[name], OnLayerInput):
-            raise BadInput(
-                f"encoding {name!r} acts on the input of layers, which a swapped model does not hand over; take a model"
-                " of this package, or Positional in one of yours"
-            )
     if any(keeps) and not all(keeps) and host.family.table is not None:
         raise BadInput(
             f"encoding {encoding!r}: {kind_of_model} adds its positions before the first layer, so that no layer can be"
