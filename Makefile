@@ -73,6 +73,7 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) x-transformers
 	$(BIN)/python benchmarks/training_step.py --json benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/attention.py --json benchmarks/results/attention.json
+	$(BIN)/python benchmarks/long_texts.py --json benchmarks/results/long-texts.json
 	$(BIN)/python benchmarks/complex_order.py --json benchmarks/results/complex-embedding.json
 	$(BIN)/python benchmarks/complex_layers.py --json benchmarks/results/complex-layers.json
 	$(BIN)/python benchmarks/memory.py --json benchmarks/results/memory.json

@@ -47,6 +47,7 @@ TRAINED: dict[str, dict[str, Any]] = {
     "learned": {"encoding": "learned"},
     "rope": {"encoding": "rope"},
     "xpos": {"encoding": "xpos", "decoder": True},
+    "pope": {"encoding": "pope"},
     "alibi": {"encoding": "alibi", "decoder": True},
     "kerple": {"encoding": "kerple", "decoder": True},
     "sandwich": {"encoding": "sandwich", "decoder": True},

@@ -123,6 +123,33 @@ def growing_factor(axes: Any, _: Any) -> None:
     axes.set_title("original length 512, alpha = 0.1")
 
 
+def one_channel(kind: str) -> Panel:
+    """Return a panel of what the fastest channel of PoPE, or pair of RoPE, adds by distance, for three contents."""
+
+    def draw(axes: Any, _: Any) -> None:
+        query, keys = Arbitrary(torch.tensor([[16]])), Arbitrary(torch.arange(17)[None])
+        angle = torch.tensor([0.0, 0.9, 1.8])
+        if kind == "rope":
+            moves = encodings.Rotary(2)(query, keys)
+            contents, key = torch.stack((angle.cos(), angle.sin()), dim=1), torch.tensor([1.0, 0.0])
+        else:
+            moves = encodings.PoPE(1, heads=1, layers=1, first_delta="zero")(query, keys)
+            contents, key = torch.tensor([[0.2], [1.0], [2.0]]), torch.tensor([0.0])
+        of_queries, of_keys = moves
+        with torch.no_grad():
+            moved = of_keys.apply(key.expand(1, 1, 17, -1))
+            for number, content in enumerate(contents):
+                products = (moved @ of_queries.apply(content.expand(1, 1, 1, -1)).mT)[0, 0, :, 0]
+                axes.plot(16 - torch.arange(17), products, color=COLOURS[number], label=f"query {number + 1}")
+        axes.set_xlabel("distance i - j (tokens)")
+        axes.set_ylabel("added to q . k")
+        axes.set_ylim(top=1.3 * axes.get_ylim()[1])
+        axes.legend(frameon=False, fontsize=7.5, ncols=3)
+        axes.set_title({"rope": "RoPE: content moves the peaks", "pope": "PoPE: content sets their height"}[kind])
+
+    return draw
+
+
 def alibi(axes: Any, _: Any) -> None:
     """Draw the bias of four heads."""
     bias_of_heads(axes, encodings.ALiBi(4), 64)
@@ -404,6 +431,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "rope": {"product": turning_product, "angles": angles},
     "log-n": {"factor": growing_factor},
     "xpos": {"product": fading_product},
+    "pope": {"rope": one_channel("rope"), "pope": one_channel("pope")},
     "alibi": {"bias": alibi},
     "kerple": {"log": kerple, "power": kerple_power},
     "sandwich": {"bias": sandwich},

@@ -34,6 +34,7 @@ from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.summary import quality_of
 from wordorder.data.generated import GENERATED
 from wordorder.encodings import CATALOG, names_of, options_of
+from wordorder.encodings.build import WORDS
 from wordorder.tasks.catalog import forms_of
 from wordorder.training.recipe.schema import recipe_schema
 
@@ -116,7 +117,7 @@ def defined_in(entries: list[dict[str, Any]], prefix: str = "") -> str:
         lines += ["", "Not defined for:", ""]
     uses: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (use, reason), names in refused.items():
-        uses.setdefault((reason, tuple(names)), []).append(USES[use])
+        uses.setdefault((reason, tuple(names)), []).append((WORDS | USES)[use])
     for (reason, names), words in uses.items():
         which = "" if len(names) == len(entries) else f" ({', '.join(f'`{name}`' for name in names)})"
         lines.append(f"- {', '.join(words)}{which}: {reason}.")
@@ -314,7 +315,7 @@ def costs(prefix: str) -> str:
             cells.append(f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})" if row else "")
         cells += [
             "up to its table" if entry["bounded"] else "any",
-            ", ".join({"right": USES["right"]}.get(use, use) for use in entry["refused_in"]),
+            ", ".join(WORDS.get(use, use) for use in entry["refused_in"]),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     s = measured["settings"]

@@ -96,7 +96,7 @@ def test_flex_hands_over_no_matrix_of_scores(mask, monkeypatch):
     check_linear(at, 1500, fake=False)
 
 
-@pytest.mark.parametrize("encoding", ["tupe-r", "tupe-a", "t5", "transformer-xl"])
+@pytest.mark.parametrize("encoding", ["tupe-r", "tupe-a", "t5", "transformer-xl", "pope"])
 def test_a_training_step_of_an_encoder_makes_no_matrix_of_scores(encoding):
     def at(N):
         def prepare():

@@ -6,14 +6,17 @@ from torch.testing import assert_close
 
 from wordorder.encodings import (
     CATALOG,
+    Composition,
     LayerKind,
     LayerTerms,
+    OnQueriesAndKeys,
     Terms,
     build_encoding,
     names_of,
     pattern_of,
     split_options,
 )
+from wordorder.encodings.places import Move
 from wordorder.errors import BadInput
 from wordorder.ops import Contiguous
 
@@ -242,6 +245,40 @@ def test_cost_counts_a_shared_part_once():
     hybrid, plain = build("rope+tupe-a,tupe-a,none"), build("tupe-a")
     assert sum(hybrid.cost_parts().values()) == sum(p.numel() for p in hybrid.parameters())
     assert hybrid.cost_parts() == plain.cost_parts()
+
+
+class Doubled(Move):
+    """Multiply by 2 to the number of the layer and the power of the encoding."""
+
+    def __init__(self, power, layer=0):
+        self.factor = 2.0 ** (power * layer)
+        self.power = power
+
+    def layer(self, index):
+        return Doubled(self.power, index)
+
+    def apply(self, x_BHTD):
+        return x_BHTD * self.factor
+
+
+class OfQueries(OnQueriesAndKeys):
+    def forward(self, query, key, *, dtype=torch.float32, device=None):
+        return Doubled(1), None
+
+
+class OfKeys(OnQueriesAndKeys):
+    def forward(self, query, key, *, dtype=torch.float32, device=None):
+        return None, Doubled(3)
+
+
+def test_moves_of_one_side_alone_know_their_layer():
+    layers = [LayerKind(names) for names in (("q", "k"), ("k",), ("q",), ("q", "k"))]
+    terms = Composition({"q": OfQueries(), "k": OfKeys()}, layers, head_dim=2).prepare(3)
+    ones = torch.ones(1, 1, 3, 2)
+    of_queries = [terms.layer(layer).move_queries(ones)[0, 0, 0, 0].item() for layer in range(4)]
+    of_keys = [terms.layer(layer).move_keys(ones)[0, 0, 0, 0].item() for layer in range(4)]
+    assert of_queries == [1, 1, 2, 4]  # of the first, second and third layer that has it
+    assert of_keys == [1, 8, 1, 64]
 
 
 def test_labels_tell_two_of_one_class_apart():

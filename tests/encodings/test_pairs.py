@@ -7,7 +7,14 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.attention import Call, attend, plan_attention
-from wordorder.encodings import CATALOG, Composition, OnEmbeddings, ReplacesEmbedding, build_encoding
+from wordorder.encodings import (
+    CATALOG,
+    Composition,
+    OnEmbeddings,
+    OnQueriesAndKeys,
+    ReplacesEmbedding,
+    build_encoding,
+)
 from wordorder.ops import Contiguous, Mask
 
 H, D, T = 2, 6, 7
@@ -18,9 +25,12 @@ PAIRS = list(combinations(CATALOG, 2))
 def refusal(pair, use):
     """Why a pair cannot be built, in words that its error must hold; None where it can."""
     kinds = [CATALOG[name] for name in pair]
+    both_move = all(issubclass(kind, OnQueriesAndKeys) for kind in kinds)
     for name, kind in zip(pair, kinds, strict=True):
         if use in kind.refused_in:
             return f"{name!r} is not defined for {use}"
+        if both_move and "moved" in kind.refused_in:
+            return f"{name!r} is not defined for layers with another encoding of queries and keys"
     if kinds[0].__module__ == kinds[1].__module__:
         return f"two variants of {kinds[0].__module__.rpartition('.')[2]}"
     if all(issubclass(kind, ReplacesEmbedding) for kind in kinds):

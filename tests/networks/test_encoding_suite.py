@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from wordorder.encodings import CATALOG, OnDistance, OnEmbeddings, OnScores, Rotary, build_encoding
+from wordorder.encodings import (
+    CATALOG,
+    Move,
+    OnDistance,
+    OnEmbeddings,
+    OnQueriesAndKeys,
+    OnScores,
+    Rotary,
+    build_encoding,
+)
 from wordorder.errors import BadInput
 from wordorder.networks.encoding_checks import USES, check_encoding
 from wordorder.ops import DenseBias, as_positions
@@ -137,6 +146,18 @@ class NoTurn(Rotary):
         return super().forward(query, key, dtype=dtype, device=device)[:1]
 
 
+class Twice(Move):
+    def apply(self, x_BHTD):
+        return torch.cat((x_BHTD, x_BHTD), dim=-1)
+
+
+class Widened(OnQueriesAndKeys):
+    """Widens queries and keys, and does not say so."""
+
+    def forward(self, query, key, *, dtype=torch.float32, device=None):
+        return Twice(), Twice()
+
+
 class Looking(Added):
     """Looks at what its parameter contains, which has no content on the meta device."""
 
@@ -193,6 +214,7 @@ class OnlyDecoders(Added):
         (Narrow, "encoder", "terms", "compute it in at least that"),
         (Needy, "encoder", "construction", "wavelength: an argument without a default"),
         (NoTurn, "encoder", "terms", "two Moves"),
+        (Widened, "encoder", "terms", r"queries are \(3, 4, 5, 12\), and must be \(3, 4, 5, 6\)"),
         (Looking, "encoder", "construction", "meta device"),
         (SharedPosition, "encoder", "padding", "padded on the left"),
         (Narrow, "cross-attention", "terms", "the bias is"),

@@ -27,9 +27,10 @@ HYBRIDS = [
     "transformer-xl,rope,none,transformer-xl+t5",
     "rope,rope-ntk",
     "deberta,none",
+    "pope,rope,pope+t5",
 ]
-WITH_TABLES = {"shaw", "transformer-xl", "deberta", "cope"}
-"""Encodings with tables or maps for each layer; the hybrids here have at most one of them in a layer."""
+WITH_TABLES = {"shaw", "transformer-xl", "deberta", "cope", "pope"}
+"""Encodings with weights for each layer; the hybrids here have at most one of them in a layer."""
 
 
 def encoder(encoding, *, dtype=torch.float64, layers=LAYERS, **options):

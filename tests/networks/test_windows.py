@@ -104,7 +104,7 @@ def test_positions_decide_what_is_near_not_places_in_the_row():
     assert_close(scattered, network(ids).hidden[:, shuffled], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["none", "rope", "t5", "alibi", "kerple", "transformer-xl", "cope", "fire"])
+@pytest.mark.parametrize("name", ["none", "rope", "t5", "alibi", "kerple", "transformer-xl", "cope", "fire", "pope"])
 def test_segments_are_one_text_where_memory_holds_the_window(name):
     """Segment recurrence with as many slots as a window reaches back equals attention over the whole text."""
     ids, cuts = torch.randint(1, 40, (2, 23)), (0, 5, 6, 13, 23)
@@ -202,7 +202,7 @@ def test_windows_without_a_meaning_are_refused():
 
 
 WINDOWED = ["rope@3,none", "t5@3,t5@5", "tupe-r@4", "fox@3", "rope@1,none", "learned+shaw@4", "relative-logits@5"]
-WINDOWED += ["transformer-xl@3,cope@4", "complex-order+rope@2", "path@3,rope+path"]
+WINDOWED += ["transformer-xl@3,cope@4", "complex-order+rope@2", "path@3,rope+path", "pope@4,pope"]
 
 
 @pytest.mark.parametrize("cuts", [[1] * 13, [5, 1, 1, 4, 2], [9, 4]], ids=str)

@@ -12,11 +12,8 @@ from wordorder.encodings import (
     Composition,
     Encoding,
     LayerTerms,
-    OnDenominator,
     OnEmbeddings,
     OnLayerInput,
-    OnScoresByContent,
-    OnScoresByInput,
     ReplacesEmbedding,
     Terms,
     TokenFeatures,
@@ -203,7 +200,7 @@ def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
         return terms
     if isinstance(terms, LayerTerms):
         first, *others = terms.kinds
-        if others or first.content or first.inputs or first.sinks:
+        if others or first.by_layer:
             raise BadInput("these terms differ by layer: pass terms.layer(index), with the layer's index from 0")
         return first
     if terms is None or isinstance(terms, Bias):
@@ -228,17 +225,18 @@ def _as_terms(terms: object, q: Tensor, k: Tensor) -> Terms:
         raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
     if any(isinstance(part, OnLayerInput) for part in parts):
         raise BadInput(f"this encoding acts on the input of layers, before attention: {_POSITIONAL}")
-    if any(isinstance(part, OnScoresByContent | OnScoresByInput | OnDenominator) for part in parts):
-        raise BadInput(
-            "this encoding may have weights for each layer, and attention does not know which layer calls it:"
-            f" {_POSITIONAL}, or pass Composition(...).prepare(...).layer(index)"
-        )
     if q.shape[2] != k.shape[2]:
         raise BadInput(
             f"an encoding alone does not say where {q.shape[2]} queries stand among {k.shape[2]} keys: pass"
             " Composition(...).prepare(query_positions, key_positions)"
         )
-    return terms.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device).kinds[0]
+    (of_layer,) = terms.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device).kinds
+    if of_layer.by_layer:
+        raise BadInput(
+            "this encoding may have weights for each layer, and attention does not know which layer calls it:"
+            f" {_POSITIONAL}, or pass Composition(...).prepare(...).layer(index)"
+        )
+    return of_layer
 
 
 def _as_mask(

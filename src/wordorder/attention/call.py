@@ -27,7 +27,7 @@ class Call:
     queries: int
     keys: int
     head_dim: int
-    """Channels of a head of the queries or of the values, the larger."""
+    """Channels of a head of the queries, as encodings widen them, or of the values, the larger."""
     dtype: torch.dtype
     device: torch.device
     layers: int = 1
@@ -95,6 +95,7 @@ class Call:
         gpu, memory = _gpu(self.device)
         return replace(
             self,
+            head_dim=self.head_dim * terms.widening if terms.query_moves else self.head_dim,
             return_lse=self.return_lse or bool(terms.sinks),
             bias="learned" if learns else "fixed" if has_matrix else "none",
             rank=rank,

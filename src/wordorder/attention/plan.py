@@ -41,9 +41,9 @@ class LayerPlans:
     def layer(self, index: int) -> Plan:
         """Return the plan of layer ``index`` (from 0)."""
         terms, kind_of_layer = self.terms.layer(index), self.terms.kind_of_layer
-        plan = self.kinds[kind_of_layer[index] if kind_of_layer else 0]
-        differs = len(terms.content) + len(terms.inputs) + len(terms.sinks) > 0
-        return replace(plan, terms=terms) if differs else plan
+        kind = kind_of_layer[index] if kind_of_layer else 0
+        plan = self.kinds[kind]
+        return plan if terms is self.terms.kinds[kind] else replace(plan, terms=terms)
 
 
 def plan_layers(
@@ -164,11 +164,11 @@ def _self_test_fails(device: torch.device) -> bool:
 
 
 def _alike(terms: Terms, other: Terms) -> bool:
-    """Tell whether both have the same bias and window, and either both or neither have terms by content, and sinks."""
+    """Tell whether both have one bias, window and width of heads, and both or neither terms by content, and sinks."""
     mine, others = (() if kind.bias is None else kind.bias.parts() for kind in (terms, other))
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
     alike = bool(terms.content) == bool(other.content) and bool(terms.sinks) == bool(other.sinks)
-    return same and alike and terms.window == other.window
+    return same and alike and terms.window == other.window and terms.widening == other.widening
 
 
 def _checked(terms: Terms, mask: object, call: Call) -> Mask | Tensor | None:

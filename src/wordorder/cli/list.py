@@ -157,6 +157,8 @@ def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
 
 
 def show_encoding(entry: Mapping[str, Any]) -> None:
+    from wordorder.encodings.build import WORDS
+
     print_text(f"{entry['name']}: {entry['summary']}\n")
     print_text(f"Paper: {entry['paper']}")
     print_text(f"Acts on: {entry['place']}")
@@ -168,7 +170,7 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
     works = [said for use, said in _USES.items() if use not in refused]
     print_text(f"Works in: {', '.join(works)}")
     for use, reason in refused.items():
-        print_text(f"Not in {_USES[use]}: {reason}")
+        print_text(f"Not in {(WORDS | _USES)[use]}: {reason}")
     print()
     if not entry["options"]:
         print_text("It has no options.")

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.log_n import LogN as LogN
     from wordorder.encodings.none import NoEncoding as NoEncoding
     from wordorder.encodings.path import PaTH as PaTH
+    from wordorder.encodings.pope import PoPE as PoPE
     from wordorder.encodings.relative_logits import RelativeLogits as RelativeLogits
     from wordorder.encodings.rope import DynamicRotary as DynamicRotary
     from wordorder.encodings.rope import LinearScaledRotary as LinearScaledRotary

@@ -13,19 +13,23 @@ from wordorder.encodings.places import (
     Encoding,
     OnEmbeddings,
     OnLayerInput,
+    OnQueriesAndKeys,
     OnScoresByInput,
     ReplacesEmbedding,
     check_choice,
     check_positive,
 )
 from wordorder.errors import BadInput
-from wordorder.hints import option_faults
 from wordorder.registry import Registered, without_label
 
 Use = Literal["encoder", "decoder", "cross-attention"]
 
-WORDS = {"memory": "memory", "right": "look-ahead memory"}
-"""Two more keys of `Encoding.refused_in`, in words."""
+WORDS = {
+    "memory": "memory",
+    "right": "look-ahead memory",
+    "moved": "layers with another encoding of queries and keys",
+}
+"""More keys of `Encoding.refused_in`, in words."""
 
 
 def build_encoding(
@@ -67,9 +71,10 @@ def build_encoding(
             ``bidirectional`` defaults to True.
 
     Raises:
-        BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason), an
-            option that has no meaning there (cls, bidirectional), a pattern longer than the network or with an encoding
-            on embeddings in some layers alone, a window of 1 with look-ahead memory, or width no multiple of heads.
+        BadInput: unknown name or option, an encoding that is not defined for this use or memory or beside another (with
+            the reason), an option that has no meaning there (cls, bidirectional), a pattern longer than the network or
+            with an encoding on embeddings in some layers alone, a window of 1 with look-ahead memory, or width no
+            multiple of heads.
         ValueError: an option or a size is out of range, or use is none of those.
     """
     check_choice("use", use, Use)
@@ -93,7 +98,9 @@ def build_encoding(
     options_by_part = split_options(name, options)
     uses = (use, *(["memory"] if with_memory else []), *(["right"] if looks_right else []))
     for part, options_of_part in options_by_part.items():
-        _check_part(part, options_of_part, uses, vocabulary=vocabulary)
+        beside = {other for names in names_by_layer if part in names for other in names} - {part}
+        moved = any(issubclass(CATALOG[other], OnQueriesAndKeys) for other in beside)
+        _check_part(part, options_of_part, (*uses, *(["moved"] if moved else [])), vocabulary=vocabulary)
     sizes = {
         "width": width,
         "heads": heads,
@@ -202,7 +209,9 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
             errors.append(f"encoding_options.{part}: not a part of encoding {name!r}; parts: {', '.join(names)}")
         elif not isinstance(values, Mapping):
             errors.append(f"encoding_options.{part} must be a table of options, got {values!r}")
-        else:
+        elif values:
+            from wordorder.hints import option_faults  # most networks have no options
+
             try:
                 annotations = get_type_hints(CATALOG[part].__init__)
             except Exception:  # names that are wrong, or imported for type checkers alone

@@ -21,6 +21,7 @@ CATALOG: Registry[Encoding] = Registry(
         "rope-longrope": "wordorder.encodings.rope:LongRotary",
         "log-n": "wordorder.encodings.log_n:LogN",
         "xpos": "wordorder.encodings.xpos:XPos",
+        "pope": "wordorder.encodings.pope:PoPE",
         "alibi": "wordorder.encodings.alibi:ALiBi",
         "t5": "wordorder.encodings.t5:T5",
         "kerple": "wordorder.encodings.kerple:KERPLELog",

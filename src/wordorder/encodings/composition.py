@@ -17,6 +17,7 @@ from wordorder.encodings.places import (
     OnDenominator,
     OnEmbeddings,
     OnLayerInput,
+    OnQueriesAndKeys,
     OnScores,
     OnScoresByContent,
     OnScoresByInput,
@@ -87,7 +88,10 @@ class Composition(nn.Module):
             return tuple(sum(name in before.names for before in earlier) for name in names)
 
         return LayerNumbers(
-            of_places(OnScoresByContent, OnScoresByInput), of_places(OnLayerInput), of_places(OnDenominator)
+            of_places(OnQueriesAndKeys),
+            of_places(OnScoresByContent, OnScoresByInput),
+            of_places(OnLayerInput),
+            of_places(OnDenominator),
         )
 
     def _note(self, parts: Mapping[str, Encoding]) -> None:

@@ -44,6 +44,11 @@ def check_sines(base: float, name: str, channels: int) -> None:
     """Raise ValueError where channels cannot hold pairs of sine and cosine, or wavelengths do not grow."""
     if channels <= 0 or channels % 2:
         raise ValueError(f"{name} must be positive and even, got {channels}")
+    check_base(base)
+
+
+def check_base(base: float) -> None:
+    """Raise ValueError where wavelengths do not grow from channel to channel."""
     if not 1 < base < math.inf:
         raise ValueError(f"base must be greater than 1{' and finite' if base > 1 else ''}, got {base}")
 
@@ -74,8 +79,8 @@ class Encoding(nn.Module):
     paper: ClassVar[str] = ""
     """Citation and address."""
     refused_in: ClassVar[Mapping[str, str]] = {}
-    """Reasons why it is not defined, by "encoder", "decoder", "cross-attention", "memory", and "right" (a memory whose
-    slots attend to keys to their right)."""
+    """Reasons why it is not defined, by "encoder", "decoder", "cross-attention", "memory", "right" (a memory whose
+    slots attend to keys to their right), and "moved" (layers in which another encoding moves queries and keys)."""
     bounded: ClassVar[bool] = False
     """True if a learned table limits the length to ``max_positions``."""
     position_dependent: ClassVar[bool] = False
@@ -145,9 +150,22 @@ class ReplacesEmbedding(Encoding, ABC):
 class Move(ABC):
     """A position-dependent map of queries or keys before their product, computed once per forward for all layers."""
 
+    widening: ClassVar[int] = 1
+    """Channels that come out for each channel of x: as many of queries as of keys."""
+
     @abstractmethod
     def apply(self, x_BHTD: Tensor) -> Tensor:
-        """Return the mapped queries or keys, in the dtype of x."""
+        """Return the mapped queries or keys, (B, H, T, D * widening) in the dtype of x."""
+
+    def layer(self, index: int) -> "Move":
+        """Return the move of layer ``index`` (from 0); by default the same in all layers."""
+        del index
+        return self
+
+    @property
+    def by_layer(self) -> bool:
+        """Tell whether the move differs by layer."""
+        return type(self).layer is not Move.layer
 
 
 @dataclass(frozen=True)

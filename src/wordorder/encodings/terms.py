@@ -23,9 +23,9 @@ class Terms:
     """The factor on q.k, 1/sqrt(D) unless an encoding sets another (TUPE: 1/sqrt(2 D))."""
     bias: Bias | None = None
     """The content-independent bias, the sum over all encodings."""
-    query_moves: tuple[Move, ...] = ()
-    """What the queries are moved by, in the order in which it is applied."""
-    key_moves: tuple[Move, ...] = ()
+    query_moves: tuple[Move | None, ...] = ()
+    """What the queries are moved by, in the order in which it is applied; None = not moved."""
+    key_moves: tuple[Move | None, ...] = ()
     content: tuple[ContentTerm, ...] = ()
     inputs: tuple[InputTerm, ...] = ()
     """What is added to the layer's input, before queries, keys and values are projected from it."""
@@ -44,6 +44,22 @@ class Terms:
     def moves(self) -> bool:
         """Tell whether queries or keys are moved before their product."""
         return bool(self.query_moves or self.key_moves)
+
+    @property
+    def widening(self) -> int:
+        """The number of channels of moved queries and keys for each channel before."""
+        widening = 1
+        for move in self.query_moves:  # a compiler traces no product of a generator
+            widening *= 1 if move is None else move.widening
+        return widening
+
+    @property
+    def by_layer(self) -> bool:
+        """Tell whether a term differs by layer."""
+        by_layer = len(self.content) + len(self.inputs) + len(self.sinks) > 0
+        for move in (*self.query_moves, *self.key_moves):
+            by_layer |= move is not None and move.by_layer
+        return by_layer
 
     @property
     def rows_before(self) -> int:
@@ -85,19 +101,20 @@ class Terms:
     def move_queries(self, q_BHTD: Tensor) -> Tensor:
         """Move queries by their positions."""
         for move in self.query_moves:
-            q_BHTD = move.apply(q_BHTD)
+            q_BHTD = q_BHTD if move is None else move.apply(q_BHTD)
         return q_BHTD
 
     def move_keys(self, k_BHSD: Tensor) -> Tensor:
         """Move keys by their positions."""
         for move in self.key_moves:
-            k_BHSD = move.apply(k_BHSD)
+            k_BHSD = k_BHSD if move is None else move.apply(k_BHSD)
         return k_BHSD
 
 
 class LayerNumbers(NamedTuple):
     """For each term of a layer's kind that differs by layer, the number of layers before it that have the term."""
 
+    moves: tuple[int, ...]
     content: tuple[int, ...]
     inputs: tuple[int, ...]
     sinks: tuple[int, ...]
@@ -123,15 +140,18 @@ class LayerTerms:
             last = f" .. {len(self.kind_of_layer) - 1}" if self.kind_of_layer else " on"
             raise BadInput(f"index must be that of a layer, from 0{last}, got {index}")
         terms = self.kinds[self.kind_of_layer[index] if self.kind_of_layer else 0]
-        if len(terms.content) + len(terms.inputs) + len(terms.sinks) == 0:  # a tracer knows no "not" of a tuple
+        others = len(terms.content) + len(terms.inputs) + len(terms.sinks)  # a tracer knows no "not" of a tuple
+        if others == 0 and not (len(terms.query_moves) > 0 and terms.by_layer):
             return terms
         numbers = self.numbers_of_layer[index] if self.kind_of_layer else None
         bound: dict[str, Any] = {}
-        for group, terms_of_group in (("content", terms.content), ("inputs", terms.inputs), ("sinks", terms.sinks)):
+        for name in ("query_moves", "key_moves", "content", "inputs", "sinks"):
+            group = "moves" if name.endswith("moves") else name
             of_layer: list[Any] = []
-            for column, term in enumerate(terms_of_group):
-                of_layer.append(term.layer(index if numbers is None else getattr(numbers, group)[column]))
-            bound[group] = tuple(of_layer)
+            for column, term in enumerate(getattr(terms, name)):
+                number = index if numbers is None else getattr(numbers, group)[column]
+                of_layer.append(None if term is None else term.layer(number))
+            bound[name] = tuple(of_layer)
         return replace(terms, **bound)
 
     def without_sinks(self) -> "LayerTerms":
@@ -179,8 +199,7 @@ def combine_terms(
                 "an encoding's forward must return a Bias (DenseBias, ToeplitzBias, LowRankBias), a ContentTerm, an"
                 f" InputTerm, a SinkTerm, or two Moves (or None) of queries and of keys, got {type(term).__name__}"
             )
-    queries = tuple(move for move, _ in moves if move is not None)
-    keys = tuple(move for _, move in moves if move is not None)
+    queries, keys = zip(*moves, strict=True) if moves else ((), ())
     return Terms(
         scale, bias, queries, keys, tuple(content), tuple(inputs), tuple(sinks), window, positions, two_sided, head_dim
     )

@@ -207,10 +207,11 @@ def _terms(subject: Subject) -> Iterator[str]:
             q_BHTD, k_BHSD = (torch.randn(BATCH, heads, x.length, HEAD_DIM, dtype=dtype) for x in (query, key))
             all_terms = built.prepare(query, key, dtype=dtype)
             for terms in map(all_terms.layer, range(SIZES["layers"])):
+                width = HEAD_DIM * terms.widening
                 x_BTC = torch.randn(BATCH, query.length, SIZES["width"], dtype=dtype)
                 yield from _like(terms.change_input(x_BTC, x_BTC), x_BTC.shape, dtype, "inputs of attention")
-                yield from _like(terms.move_queries(q_BHTD), q_BHTD.shape, dtype, "queries")
-                yield from _like(terms.move_keys(k_BHSD), k_BHSD.shape, dtype, "keys")
+                yield from _like(terms.move_queries(q_BHTD), (*q_BHTD.shape[:3], width), dtype, "queries")
+                yield from _like(terms.move_keys(k_BHSD), (*k_BHSD.shape[:3], width), dtype, "keys")
                 for bias in () if terms.bias is None else terms.bias.parts():
                     yield from _bias_faults(bias, query, key, dtype)
                 features = terms.features(torch.randn(BATCH, key.length, SIZES["width"], dtype=dtype), query.length)

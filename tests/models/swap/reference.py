@@ -71,6 +71,16 @@ class Order:
         second = [b * angle.cos() + a * angle.sin() for a, b, angle in rows]
         return torch.stack(first + second)
 
+    def polar(self, layer, head, distance, q, k):
+        """Gopalakrishnan et al. 2025, Eq. 6: channel d has frequency base ** (-d / D), and delta of its own."""
+        number, total = sum("pope" in other.names for other in self.layers[:layer]), 0.0
+        for d in range(self.head_dim):
+            delta = self.weights["pope.delta"][number, head, d]
+            delta = delta if -2 * math.pi <= delta <= 0 else 0 * delta + min(max(delta.item(), -2 * math.pi), 0)
+            magnitude = torch.log(1 + q[d].exp()) * torch.log(1 + k[d].exp())
+            total = total + magnitude * torch.cos(distance * 10_000.0 ** (-d / self.head_dim) + delta)
+        return total
+
     def sees(self, layer, query, key):
         window = self.layers[layer].window
         if self.causal and key > query:
@@ -81,6 +91,8 @@ class Order:
         """The score of one pair; q and k are not turned yet."""
         names, distance, scale = self.layers[layer].names, key - query, self.scale(layer)
         score = scale * (self.turned(q, query, layer) @ self.turned(k, key, layer))
+        if "pope" in names:
+            score = scale * self.polar(layer, head, distance, q, k)
         if "alibi" in names:  # Press et al. 2022, Sec. 3
             score = score - 2.0 ** (-8 * (head + 1) / self.heads) * abs(distance)
         if "t5" in names:  # Raffel et al. 2020; the table is sqrt(d) times as strong where q.k is divided by it

@@ -24,6 +24,7 @@ PATTERNS = {
     "learned": [Layer(("learned",))],
     "fox": [Layer(("fox",))],
     "rope+fox": [Layer(("rope", "fox"))],
+    "pope,rope": [Layer(("pope",)), Layer(("rope",))],
     "rope+shaw": [Layer(("rope", "shaw"))],
     "learned+t5": [Layer(("learned", "t5"))],
     "rope*2,none": [Layer(("rope",)), Layer(("rope",)), Layer(("none",))],
@@ -51,7 +52,7 @@ PATTERNS = {
 }
 WITHOUT_A_ZERO = ("model+kerple",)
 FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox", "rope*2,none")
-FAST += ("path", "shift@3,fox+shift", "model+shift")
+FAST += ("path", "pope,rope", "shift@3,fox+shift", "model+shift")
 REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4", "path", "rope+path,path@4", "model+path")
 
 
@@ -144,10 +145,10 @@ def test_a_bias_is_what_a_written_out_matrix_adds_in_eager_attention(kind, encod
 
 
 LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")
-LEARNED += ("path", "model+path", "shift@3,fox+shift", "model+shift")
+LEARNED += ("path", "model+path", "pope,rope", "shift@3,fox+shift", "model+shift")
 
 
-@pytest.mark.parametrize(("kind", "name"), [*cases(LEARNED, (*FAST[:4], "path", *FAST[-2:]))])
+@pytest.mark.parametrize(("kind", "name"), [*cases(LEARNED, (*FAST[:4], "path", "pope,rope", *FAST[-2:]))])
 def test_every_gradient_is_that_of_loops(kind, name):
     model, reference = model_and_reference(kind, name)
     texts, starts = [ids_of(7, seed=7), ids_of(5, seed=5)], (1, 0)

@@ -73,6 +73,12 @@ CASES = {
     "xpos in an encoder": (lambda: model_of("t5"), "rope,xpos", {}, "'xpos' is not defined for encoder"),
     "no zero": (lambda: model_of("llama"), "model+alibi", {}, "'alibi' has no weights that make it 0.*start='drawn'"),
     "zero of rope": (lambda: model_of("llama"), "rope", {"start": "zero"}, "'rope' has no weights that make it 0"),
+    "two rotations": (
+        lambda: model_of("llama"),
+        "rope,model+pope",
+        {"start": "drawn"},
+        "'pope' is not defined beside the rotation of LlamaModel: its magnitudes",
+    ),
     "some layers": (lambda: model_of("gpt2"), "model*2,none", {}, "name 'model' in all layers, or in none"),
     "two tables": (lambda: model_of("bert"), "model+learned", {}, "BertModel has a learned table already"),
     "long pattern": (lambda: model_of("llama"), "rope*3,none", {}, "a pattern of 4 layers, the model has 3"),

@@ -76,9 +76,12 @@ class Sdpa(Backend):
                 mask_BHTS = mask_BHTS + added_BHTS
         if mask_BHTS is not None and mask_BHTS.dtype != torch.bool:
             mask_BHTS = mask_BHTS.to(q_BHTD.dtype)
-        is_causal = prepared.is_causal
+        is_causal, channels = prepared.is_causal, v_BHSE.shape[-1]
+        narrower = q_BHTD.shape[-1] - channels
+        if narrower > 0 and q_BHTD.device.type == "cpu":  # whose fused kernel takes heads of one width alone
+            v_BHSE = F.pad(v_BHSE, (0, narrower))
         with no_autocast(q_BHTD.device):  # which would change the dtype that the caller has chosen
             mixed_BHTE = F.scaled_dot_product_attention(
                 q_BHTD, k_BHSD, v_BHSE, attn_mask=mask_BHTS, dropout_p=dropout, is_causal=is_causal, scale=scale
             )
-        return mixed_BHTE, None
+        return mixed_BHTE[..., :channels], None

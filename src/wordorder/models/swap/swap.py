@@ -205,6 +205,9 @@ def _check_places(host: Host, encoding: str, kinds: tuple[LayerKind, ...], names
     for name in names:
         if issubclass(CATALOG[name], ReplacesEmbedding):
             raise BadInput(f"encoding {name!r} replaces the token table, which a trained model needs")
+        reason = CATALOG[name].refused_in.get("moved")
+        if reason and host.family.rotary and any({MODEL, name} <= {*kind.names} for kind in kinds):
+            raise BadInput(f"encoding {name!r} is not defined beside the rotation of {kind_of_model}: {reason}")
     if any(keeps) and not all(keeps) and host.family.table is not None:
         raise BadInput(
             f"encoding {encoding!r}: {kind_of_model} adds its positions before the first layer, so that no layer can be"
