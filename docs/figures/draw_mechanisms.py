@@ -57,6 +57,7 @@ TRAINED: dict[str, dict[str, Any]] = {
     "transformer-xl": {"encoding": "transformer-xl"},
     "deberta": {"encoding": "deberta"},
     "cope": {"encoding": "cope", "decoder": True},
+    "dape": {"encoding": "dape", "decoder": True},
     "tupe": {"encoding": "tupe-r", "encoding_options": {"cls": "position-0"}},
 }
 """The small network of each page; a decoder for symmetric biases, which cannot distinguish left from right."""

@@ -150,6 +150,22 @@ def one_channel(kind: str) -> Panel:
     return draw
 
 
+def adapted_bias(axes: Any, _: Any) -> None:
+    """Draw what a network as it starts adds to the scores of one head, by distance, for three products q . k."""
+    torch.manual_seed(11)
+    encoding, query, keys = encodings.DAPE(4, layers=1), Contiguous(1, 64), Contiguous(65)
+    with torch.no_grad():
+        (term, bias), distance = (encoding(query, keys), encoding.base(query, keys)), 64 - torch.arange(65)
+        axes.plot(distance, bias.dense()[0, 0, 0], color="black", linestyle=":", label="KERPLE alone")
+        for product, colour in zip((-4.0, 0.0, 4.0), COLOURS, strict=False):
+            q, k = torch.full((1, 4, 1, 1), product), torch.ones(1, 4, 65, 1)
+            axes.plot(distance, term.scores(q, k, 1.0, None)[0, 0, 0], color=colour, label=f"q . k = {product:.0f}")
+    axes.set_xlabel("distance i - j (tokens)")
+    axes.set_ylabel("added to the score")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("a network as it starts, head 1")
+
+
 def alibi(axes: Any, _: Any) -> None:
     """Draw the bias of four heads."""
     bias_of_heads(axes, encodings.ALiBi(4), 64)
@@ -441,6 +457,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "transformer-xl": {"sines": relative_sines},
     "deberta": {"rows": delta},
     "cope": {"counts": counts},
+    "dape": {"adapted": adapted_bias},
     "fox": {"bias": forgotten},
     "path": {"exchanged": exchanged_channels},
     "relative-logits": {"profiles": mixed_profiles},

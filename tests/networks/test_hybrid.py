@@ -28,8 +28,9 @@ HYBRIDS = [
     "rope,rope-ntk",
     "deberta,none",
     "pope,rope,pope+t5",
+    "dape,none,dape+rope",
 ]
-WITH_TABLES = {"shaw", "transformer-xl", "deberta", "cope", "pope"}
+WITH_TABLES = {"shaw", "transformer-xl", "deberta", "cope", "pope", "dape"}
 """Encodings with weights for each layer; the hybrids here have at most one of them in a layer."""
 
 

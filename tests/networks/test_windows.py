@@ -202,7 +202,7 @@ def test_windows_without_a_meaning_are_refused():
 
 
 WINDOWED = ["rope@3,none", "t5@3,t5@5", "tupe-r@4", "fox@3", "rope@1,none", "learned+shaw@4", "relative-logits@5"]
-WINDOWED += ["transformer-xl@3,cope@4", "complex-order+rope@2", "path@3,rope+path", "pope@4,pope"]
+WINDOWED += ["transformer-xl@3,cope@4", "complex-order+rope@2", "path@3,rope+path", "pope@4,pope", "dape@3,none"]
 
 
 @pytest.mark.parametrize("cuts", [[1] * 13, [5, 1, 1, 4, 2], [9, 4]], ids=str)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from wordorder.encodings.complex_vanilla import ComplexVanilla as ComplexVanilla
     from wordorder.encodings.complex_vanilla import ComplexVanillaEmbedding as ComplexVanillaEmbedding
     from wordorder.encodings.cope import CoPE as CoPE
+    from wordorder.encodings.dape import DAPE as DAPE
     from wordorder.encodings.deberta import DeBERTa as DeBERTa
     from wordorder.encodings.fire import FIRE as FIRE
     from wordorder.encodings.fox import Fox as Fox

@@ -32,6 +32,7 @@ CATALOG: Registry[Encoding] = Registry(
         "transformer-xl": "wordorder.encodings.transformer_xl:TransformerXL",
         "deberta": "wordorder.encodings.deberta:DeBERTa",
         "cope": "wordorder.encodings.cope:CoPE",
+        "dape": "wordorder.encodings.dape:DAPE",
         "tupe-a": "wordorder.encodings.tupe:TUPE",
         "tupe-r": "wordorder.encodings.tupe:TUPERelative",
         "untied-sum": "wordorder.encodings.untied_sum:UntiedSum",

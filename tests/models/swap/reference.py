@@ -81,6 +81,20 @@ class Order:
             total = total + magnitude * torch.cos(distance * 10_000.0 ** (-d / self.head_dim) + delta)
         return total
 
+    def adapted(self, layer, head, query, key, q, k):
+        """Zheng et al. 2024, with KERPLE: the bias and what a network makes of the products and biases of all heads."""
+        if "dape" not in self.layers[layer].names:
+            return 0.0
+        number = sum("dape" in other.names for other in self.layers[:layer])
+        r1, r2 = (torch.log(1 + self.weights[f"dape.base.raw_{r}"].exp()) for r in ("r1", "r2"))
+        bias = -r1 * torch.log(1 + r2 * abs(key - query))
+        groups = [k[h * len(k) // self.heads] for h in range(self.heads)]
+        products = [self.scale(layer) * (one @ other) for one, other in zip(q, groups, strict=True)]
+        names = ("inner_weight", "inner_bias", "outer_weight")
+        inner, inner_bias, outer = (self.weights[f"dape.{name}"][number] for name in names)
+        hidden = inner @ torch.cat((torch.stack(products), bias)) + inner_bias
+        return bias[head] + outer[head] @ torch.where(hidden > 0, hidden, 0.01 * hidden)
+
     def sees(self, layer, query, key):
         window = self.layers[layer].window
         if self.causal and key > query:
@@ -198,6 +212,7 @@ class Order:
                 keys = [key for key in range(len(x)) if self.sees(layer, query, key)]
                 scores = [
                     self.score(layer, head, query, key, q[query, head], k[key, group], log_gates, reflections)
+                    + self.adapted(layer, head, query, key, q[query], k[key])
                     for key in keys
                 ]
                 exponentials = torch.stack(scores).exp()

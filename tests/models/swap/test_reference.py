@@ -25,6 +25,8 @@ PATTERNS = {
     "fox": [Layer(("fox",))],
     "rope+fox": [Layer(("rope", "fox"))],
     "pope,rope": [Layer(("pope",)), Layer(("rope",))],
+    "rope+dape": [Layer(("rope", "dape"))],
+    "rope,pope+dape@4": [Layer(("rope",)), Layer(("pope", "dape"), 4)],
     "rope+shaw": [Layer(("rope", "shaw"))],
     "learned+t5": [Layer(("learned", "t5"))],
     "rope*2,none": [Layer(("rope",)), Layer(("rope",)), Layer(("none",))],
@@ -52,7 +54,7 @@ PATTERNS = {
 }
 WITHOUT_A_ZERO = ("model+kerple",)
 FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox", "rope*2,none")
-FAST += ("path", "pope,rope", "shift@3,fox+shift", "model+shift")
+FAST += ("path", "pope,rope", "rope+dape", "shift@3,fox+shift", "model+shift")
 REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4", "path", "rope+path,path@4", "model+path")
 
 
@@ -145,7 +147,7 @@ def test_a_bias_is_what_a_written_out_matrix_adds_in_eager_attention(kind, encod
 
 
 LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")
-LEARNED += ("path", "model+path", "pope,rope", "shift@3,fox+shift", "model+shift")
+LEARNED += ("path", "model+path", "pope,rope", "rope,pope+dape@4", "shift@3,fox+shift", "model+shift")
 
 
 @pytest.mark.parametrize(("kind", "name"), [*cases(LEARNED, (*FAST[:4], "path", "pope,rope", *FAST[-2:]))])

@@ -73,6 +73,7 @@ CASES = {
     "xpos in an encoder": (lambda: model_of("t5"), "rope,xpos", {}, "'xpos' is not defined for encoder"),
     "no zero": (lambda: model_of("llama"), "model+alibi", {}, "'alibi' has no weights that make it 0.*start='drawn'"),
     "zero of rope": (lambda: model_of("llama"), "rope", {"start": "zero"}, "'rope' has no weights that make it 0"),
+    "no zero of kerple": (lambda: model_of("llama"), "model+dape", {}, "'dape' has no weights that make it 0"),
     "two rotations": (
         lambda: model_of("llama"),
         "rope,model+pope",
