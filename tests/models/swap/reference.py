@@ -216,7 +216,11 @@ class Order:
                     for key in keys
                 ]
                 exponentials = torch.stack(scores).exp()
-                parts = exponentials / exponentials.sum()
+                total = exponentials.sum()
+                if "softmax-sink" in self.layers[layer].names:  # OpenAI 2025, Sec. 2.2
+                    number = sum("softmax-sink" in other.names for other in self.layers[:layer])
+                    total = total + self.weights["softmax_sink.logits"][number, head].exp()
+                parts = exponentials / total
                 by_head.append(sum(part * v[key, group] for part, key in zip(parts, keys, strict=True)))
             outputs.append(torch.cat(by_head))
         return torch.stack(outputs)

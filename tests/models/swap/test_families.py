@@ -22,23 +22,11 @@ from wordorder.models import FAMILIES, swap_encoding
 
 NAMES = (
     *("model", "none", "rope", "rope-yarn", "xpos", "alibi", "t5", "kerple", "fire", "sandwich", "tupe-a", "tupe-r"),
-    *(
-        "untied-sum",
-        "learned",
-        "sinusoidal",
-        "shaw",
-        "transformer-xl",
-        "deberta",
-        "cope",
-        "fox",
-        "path",
-        "pope",
-        "dape",
-    ),
+    *("untied-sum", "learned", "sinusoidal", "shaw", "transformer-xl", "deberta", "cope", "fox", "path", "pope"),
     *("learned+t5", "rope+shaw", "rope+alibi", "rope+fox", "rope*2,none", "alibi,shaw,none"),
     *("rope@4,none@3,rope", "t5@4,t5@3,t5", "fox@5", "model@4*2,model", "model*2,none", "model+tupe-r,none"),
     *("model+t5", "model+shaw", "model+fox", "model+path", "shift", "rope+shift", "tupe-a+shift,fox+shift"),
-    *("model+shift", "pope,rope@4", "rope+dape,pope@4"),
+    *("model+shift", "pope,rope@4", "rope+dape,pope@4", "dape", "softmax-sink"),
 )
 FAST = ("learned+t5", "rope+fox", "model+shaw", "rope+shift", "model+shift")
 ADDED = ("t5", "fire", "tupe-a", "tupe-r", "shaw", "cope", "deberta", "transformer-xl", "learned", "fox", "shift")

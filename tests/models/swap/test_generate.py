@@ -12,7 +12,7 @@ from wordorder.models.pretrained import CACHE
 NAMES = (
     *("none", "rope", "alibi", "tupe-a", "learned", "shaw", "cope", "xpos", "rope*2,none", "rope+fox"),
     *("t5@4,none@6,t5", "model+shaw", "model+fox", "path", "model+path"),
-    *("rope+shift", "tupe-a+shift", "rope+shift@4,fox+shift", "pope", "rope+dape"),
+    *("rope+shift", "tupe-a+shift", "rope+shift@4,fox+shift", "pope", "rope+dape", "rope+softmax-sink"),
 )
 FAST = ("learned", "rope+fox", "model+shaw", "path", "rope+shift")
 GREEDY = {"do_sample": False, "max_new_tokens": 8, "min_new_tokens": 8, "pad_token_id": 0}

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 from reference import Layer, Order, bert, llama
-from swapped_models import DECODERS, ENCODERS, drawn, ids_of, model_of, output_of, padded, swapped
+from swapped_models import DECODERS, ENCODERS, apart, drawn, ids_of, model_of, output_of, padded, swapped
 from torch.testing import assert_close
 from transformers.models.llama import modeling_llama
 
@@ -48,13 +48,15 @@ PATTERNS = {
     "model+path": [Layer(("model", "path"))],
     "model+shift": [Layer(("model", "shift"))],
     "model+kerple": [Layer(("model", "kerple"))],
+    "model+softmax-sink": [Layer(("model", "softmax-sink"))],
+    "rope+softmax-sink,shaw+softmax-sink@4": [Layer(("rope", "softmax-sink")), Layer(("shaw", "softmax-sink"), 4)],
     "model+learned": [Layer(("model", "learned"))],
     "model,none": [Layer(("model",)), Layer(("none",))],
     "model+t5,none@4": [Layer(("model", "t5")), Layer(("none",), 4)],
 }
-WITHOUT_A_ZERO = ("model+kerple",)
+WITHOUT_A_ZERO = ("model+kerple", "model+softmax-sink")
 FAST = ("t5", "rope+fox", "fox", "tupe-a", "none,shaw", "t5@3,none", "model+shaw", "model+fox", "rope*2,none")
-FAST += ("path", "pope,rope", "rope+dape", "shift@3,fox+shift", "model+shift")
+FAST += ("path", "pope,rope", "rope+dape", "model+softmax-sink", "shift@3,fox+shift", "model+shift")
 REFUSED_BY_BERT = ("model+learned", "model,none", "model+t5,none@4", "path", "rope+path,path@4", "model+path")
 
 
@@ -117,6 +119,28 @@ def test_outputs_are_those_of_loops_at_odd_lengths_and_with_padding(kind, name):
                 assert_close(row[start : start + len(text)], output, rtol=0, atol=1e-11)
 
 
+@torch.no_grad()
+def test_a_share_of_the_channels_turns_as_in_a_model_that_turns_a_share():
+    model, ids = model_of("gpt_neox"), ids_of(2, 11)
+    expected, share = output_of(model, ids), model.config.rope_parameters["partial_rotary_factor"]
+    assert share < 1
+    model = swap_encoding(model, "rope", options={"share": share})
+    assert_close(output_of(model, ids), expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_interleaved_pairs_are_halves_of_heads_in_another_order():
+    model, ids = model_of("llama"), ids_of(2, 11)
+    expected = output_of(model, ids)
+    swap_encoding(model, "rope", options={"interleaved": True})
+    assert apart(output_of(model, ids), expected) > 1e-3
+    for layer in model.model.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            halves = projection.weight.unflatten(0, (-1, 2, layer.self_attn.head_dim // 2))  # head, half, pair
+            projection.weight.copy_(halves.transpose(1, 2).flatten(0, 2))
+    assert_close(output_of(model, ids), expected, rtol=0, atol=1e-5)
+
+
 WINDOWS = {"gemma2": "sliding_window", "gemma3_text": "sliding_window", "mistral": "sliding_window"}
 WINDOWS |= {"modernbert": "local_attention"}
 
@@ -147,7 +171,15 @@ def test_a_bias_is_what_a_written_out_matrix_adds_in_eager_attention(kind, encod
 
 
 LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")
-LEARNED += ("path", "model+path", "pope,rope", "rope,pope+dape@4", "shift@3,fox+shift", "model+shift")
+LEARNED += (
+    "path",
+    "model+path",
+    "rope+softmax-sink,shaw+softmax-sink@4",
+    "pope,rope",
+    "rope,pope+dape@4",
+    "shift@3,fox+shift",
+    "model+shift",
+)
 
 
 @pytest.mark.parametrize(("kind", "name"), [*cases(LEARNED, (*FAST[:4], "path", "pope,rope", *FAST[-2:]))])

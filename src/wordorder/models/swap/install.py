@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from wordorder.encodings import (
     Encoding,
-    OnLayerInput,
+    OnEmbeddings,
     OnQueriesAndKeys,
-    OnScores,
     OnScoresByContent,
     OnScoresByInput,
     Rotary,
@@ -46,15 +45,15 @@ def install(order: WordOrder, config: Any) -> None:
     rotating = [name for name, place in encoding.place_of.items() if place is OnQueriesAndKeys]
     by_content = [any(map(_reads_queries_and_keys, encoding.parts_of(layer))) for layer in range(len(keeps))]
 
-    # One rotation of queries and keys alike needs no function of ours: it takes the place of the model's.
+    # One rotation of all channels in halves needs no function of ours: it takes the place of the model's.
     first = encoding.parts[rotating[0]] if len(rotating) == 1 else None
-    in_model = family.rotary is not None and isinstance(first, Rotary) and not any(by_content) and not any(keeps)
-    in_model = in_model and not list(cast(nn.Module, first).parameters())
+    in_model = False
+    if isinstance(first, Rotary) and family.rotary is not None and not any(by_content) and not any(keeps):
+        in_model = first.channels == first.head_dim and not first.interleaved and not list(first.parameters())
     if in_model:
-        assert isinstance(first, Rotary)
         encoding.place_of[rotating[0]] = Encoding  # called by the module in the model's place, not with the other terms
     order.in_function = (
-        bool(places & {OnLayerInput, OnScores, OnScoresByContent, OnScoresByInput})
+        bool(places - {Encoding, OnEmbeddings, OnQueriesAndKeys})
         or (bool(rotating) and not in_model)
         or any(kind.window for kind in order.encoding.kinds)
         or (family.t5_bias and any(keeps) and not all(keeps))  # all layers of a T5 are handed one bias
