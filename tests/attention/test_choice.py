@@ -112,6 +112,15 @@ FACTS = {
         ({**GPU, **LONG, "batch": 72, "traced": True}, "sdpa"),
         ({**GPU, **LONG, "batch": 8, "memory": 16 * 2**30, "rank": 66}, "triton"),
         ({**GPU, **LONG, "batch": 1, "memory": 2**30, "rank": 66}, "sdpa"),
+        # a window: SDPA computes what it hides
+        ({**GPU, **LONG, "batch": 12, "bias": "none", "span": 512}, "triton"),
+        ({**GPU, **LONG, "batch": 12, "bias": "none", "span": 512, "training": False}, "triton"),
+        ({**GPU, **LONG, "batch": 12, "bias": "none", "span": 512, "traced": True}, "sdpa"),
+        ({**GPU, **LONG, "batch": 12, "bias": "none", "span": 512, "content": True, "dense_content": True}, "sdpa"),
+        ({**GPU, **LONG, "batch": 12, "bias": "none", "span": 512, "dtype": torch.float32}, "sdpa"),
+        ({**GPU, **LONG, "batch": 11, "bias": "none", "span": 512}, "sdpa"),
+        ({**GPU, **LONG, "batch": 12, "bias": "none", "span": 1025}, "sdpa"),
+        ({**GPU, **LONG, "batch": 12, "bias": "none", "queries": 1, "training": False, "span": 512}, "sdpa"),
         # what the kernels have no registers or memory for
         ({**GPU, **LONG, "batch": 72, "rank": 144}, "triton"),
         ({**GPU, **LONG, "batch": 72, "rank": 145}, "flex"),

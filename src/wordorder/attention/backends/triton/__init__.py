@@ -26,6 +26,9 @@ From benchmarks/results/gpu-h200-*.json: in 16 bits without dropout. All else th
 """
 LEAST_SCORES = 8 * 12 * 2_048**2
 """Fewest scores of all heads and examples at which Triton won; with fewer, launches take longer than the scores."""
+NARROW = 4
+"""A window is narrow where it is at most one part in so many of the keys: SDPA, which writes the mask out and computes
+every score, then has at least three times the products. Counted, not measured."""
 TRITON = find_spec("triton") is not None
 """Whether Triton is installed; torch brings it along on Linux with a GPU."""
 WIDEST_HEAD = 256
@@ -76,7 +79,9 @@ class Triton(Backend):
         return None
 
     def at_home(self, call: Call) -> bool:
-        return call.device.type == "cuda" and (call.return_lse or is_too_large(call) or _is_faster(call))
+        if call.device.type != "cuda":
+            return False
+        return call.return_lse or is_too_large(call) or _is_faster(call) or _is_narrow(call)
 
     def compiles(self, call: Call) -> bool:
         del call
@@ -141,3 +146,11 @@ def _is_faster(call: Call) -> bool:
         return False
     least, pairs = MEASURED.get(call.gpu, {}).get("low-rank" if call.rank else "table"), call.queries * call.keys
     return least is not None and pairs >= least and call.batch * call.heads * pairs >= LEAST_SCORES
+
+
+def _is_narrow(call: Call) -> bool:
+    """Tell whether a window hides so much that the kernels, which skip what is hidden, have few products left."""
+    if call.traced or call.span is None or call.dense_content or call.dtype.itemsize != 2:
+        return False
+    seen = call.queries * call.span
+    return call.span * NARROW <= call.keys and call.batch * call.heads * seen * NARROW >= LEAST_SCORES
