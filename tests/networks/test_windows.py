@@ -215,7 +215,7 @@ def test_a_cache_keeps_the_keys_of_the_window_alone(encoding, cuts):
     for layer, (last, weights) in enumerate(zip(steps[-1].attentions, whole.attentions, strict=True)):
         window = network.encoding.kind_of(layer).window
         assert cache.tokens(layer) == cache.length == 13
-        assert cache._keys[layer].k.shape[2] == (13 if window is None else window - 1)
+        assert cache.key_count(layer) == (13 if window is None else window - 1)
         assert_close(last, weights[:, :, -cuts[-1] :], rtol=0, atol=1e-10)
     rows = torch.tensor([2, 0])
     cache.reorder(rows)
@@ -234,7 +234,7 @@ def test_rows_padded_on_the_left_keep_their_windows_too(encoding):
         seen = padding[:, : t + 1]
         step = network(ids[:, t : t + 1], Contiguous(1, offset + t), key_padding_mask=seen, cache=cache).hidden
         assert_close(step[~padding[:, t]], whole[:, t : t + 1][~padding[:, t]], rtol=0, atol=1e-10)
-    assert cache._keys[0].k.shape[2] == network.encoding.kind_of(0).window - 1
+    assert cache.key_count(0) == network.encoding.kind_of(0).window - 1
 
 
 def test_with_gaps_between_tokens_nothing_is_dropped():
@@ -244,8 +244,9 @@ def test_with_gaps_between_tokens_nothing_is_dropped():
     for t in range(6):
         at = {"positions": where[:, t : t + 1], "key_positions": where[:, : t + 1]}
         assert_close(network(ids[:, t : t + 1], **at, cache=cache).hidden, whole[:, t : t + 1], rtol=0, atol=1e-10)
-    assert cache._keys[0].k.shape[2] == 6
+    assert cache.key_count(0) == 6
     dropped = KeyValueCache()
+    assert dropped.key_count(0) == 0
     network(ids, cache=dropped)
     keys = torch.arange(7)
     with pytest.raises(BadInput, match="the cache has dropped keys of layer 0"):
@@ -262,4 +263,4 @@ def test_in_a_network_of_ones_own_too():
         for layer in range(2):
             found = step.attend(layer, q[:, :, new], k[:, :, new], v[:, :, new])
             assert_close(found, expected[layer][:, :, new], rtol=0, atol=1e-10)
-    assert [cache._keys[layer].k.shape[2] for layer in range(2)] == [2, 9]
+    assert [cache.key_count(layer) for layer in range(2)] == [2, 9]

@@ -86,6 +86,10 @@ class KeyValueCache(Cache):
         """Return the number of tokens that layer ``layer`` has read, those without keys here included."""
         return self._tokens.get(layer, 0)
 
+    def key_count(self, layer: int) -> int:
+        """Return the number of tokens of which layer ``layer`` holds keys: at most w - 1 with a window of w tokens."""
+        return self._keys[layer].k.shape[2] if layer in self._keys else 0
+
     def extend(self, layer: int, keys: Keys, window: int | None = None) -> Keys:
         tokens = self.tokens(layer) + keys.k.shape[2]
         if layer in self._keys:
