@@ -103,6 +103,34 @@ def of_inspect_correlations(printed_by: Callable[..., str]) -> None:
     assert Path("figures/map-absolute.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def of_gemma_like_decoder(printed_by: Callable[..., str]) -> None:
+    text = printed_by("gemma_like_decoder.py", "--text", "0.txt", "--window", "8", "--steps", "20")
+    losses = re.findall(r"loss ([\d.]+), after 20 steps ([\d.]+)", text)
+    assert len(losses) == 2
+    assert all(float(last) < float(first) - 1 for first, last in losses)
+    assert numbers_in(text, r"at most ([\d.e+-]+) apart")[0] < 1e-4
+    assert "tokens in the cache, by layer: 7 7 7 7 7 32\n" in text
+    bases = "{'rope:sliding': {'base': 10000.0}, 'rope:full': {'base': 1000000.0}}"
+    assert f"read from Gemma 3: rope:sliding@8*5,rope:full {bases}\n" in text
+    assert text.endswith("saved, loaded, and without a cache: the same text\n")
+
+
+def of_conformer_block(printed_by: Callable[..., str]) -> None:
+    text = printed_by("conformer_block.py", "--steps", "100")
+    plain, relative = numbers_in(text, r"accuracy (\d\.\d+)")
+    assert plain < 0.6
+    assert relative > 0.9
+    assert max(numbers_in(text, r"padded ([\d.e+-]+) apart")) < 1e-4
+
+
+def of_forgetting_attention(printed_by: Callable[..., str]) -> None:
+    text = printed_by("forgetting_attention.py", "--steps", "200")
+    none, rope, fox = (numbers_in(line, r"(\d\.\d+) in \d+ tokens") for line in text.splitlines())
+    assert none[0] < 0.7
+    assert min(fox) > 0.9 > rope[1]  # rope's answers are for texts of the length of training
+    assert max(numbers_in(text, r"cache ([\d.e+-]+) apart")) < 1e-4
+
+
 FAST = {"complex_order_classifier", "tupe_on_bert", "convert_a_checkpoint", "inspect_correlations"}
 
 
