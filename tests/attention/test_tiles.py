@@ -441,3 +441,38 @@ def test_what_a_band_hides_costs_nothing(low, high, bias, monkeypatch):
         counts[T] = len(done), len(masks_made)
     assert counts[4096][0] <= 2.25 * counts[2048][0]
     assert counts[4096][1] <= 2.25 * counts[2048][1]
+
+
+@pytest.mark.parametrize("low", [None, -63, -20])
+@pytest.mark.parametrize("backend", TILES)
+def test_both_passes_drop_the_same_weights_under_a_window(backend, low):
+    """The output is linear in the values: their product with its gradient is the output."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 256, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    bias = ToeplitzBias(torch.zeros(2, 511, dtype=torch.float64, requires_grad=True), 256)
+    mask = Mask(Contiguous(256), Contiguous(256), low=low, high=0)
+    output = attention(q, k, v, Terms(0.3, bias), mask, dropout=0.3, backend=backend)
+    (of_values,) = torch.autograd.grad(output.sum(), v)
+    assert_close((of_values * v).sum(), output.sum())
+
+
+@pytest.mark.parametrize("window", [1, 100, 512, 513, 1024, 1025])
+@pytest.mark.parametrize("two_sided", [False, True])
+def test_windows_in_one_tile_and_in_several(window, two_sided):
+    """More keys than a tile has, the last queries of a text, and rows of several lengths."""
+    torch.manual_seed(0)
+    queries, keys = 700, 1100
+    q, k, v = (torch.randn(2, 1, tokens, 4, dtype=torch.float64) for tokens in (queries, keys, keys))
+    table, upstream = torch.randn(1, queries + keys - 1, dtype=torch.float64), torch.randn_like(q)
+    tokens_BS = torch.arange(keys) < torch.tensor([[keys], [900]])
+    high = window - 1 if two_sided else 0
+    mask = Mask(Contiguous(queries, keys - queries), Contiguous(keys), low=1 - window, high=high, tokens_BS=tokens_BS)
+
+    def outputs_and_gradients(backend):
+        leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v, table)]
+        output = attention(*leaves[:3], Terms(0.5, ToeplitzBias(leaves[3], queries)), mask, backend=backend)
+        return output, *torch.autograd.grad(output, leaves, upstream)
+
+    pairs = zip(outputs_and_gradients("recomputed-tiles"), outputs_and_gradients("reference"), strict=True)
+    for ours, slow in pairs:
+        assert_close(ours, slow, rtol=0, atol=1e-11)

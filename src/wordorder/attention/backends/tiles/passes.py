@@ -240,7 +240,8 @@ def forward(options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]) -> 
     batch, (heads, queries, keys) = inputs.q_BHTD.shape[0], inputs.sizes
     output, lse = _outputs(inputs, inputs.accum_dtype)
     bias = BiasTiles(options.kinds, tensors, queries, [False] * len(options.kinds))
-    shape = square_tile(heads, queries, keys, band=options.tile_mask.is_band)
+    tile_mask = options.tile_mask
+    shape = square_tile(heads, queries, keys, band=tile_mask.is_band, span=tile_mask.span)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
     for band in bands(heads, queries, keys, shape):
         rows = [_Rows(inputs, band) for _ in range(batch)]
@@ -338,7 +339,8 @@ class Backward:
         self.options, self.inputs, self.kept, self.lse = options, inputs, kept, lse
         self.delta, self.grad_output = delta, grad_output
         sizes = inputs.sizes
-        self.shape = (square_tile if kept is None else row_tile)(*sizes, band=options.tile_mask.is_band)
+        band, span = options.tile_mask.is_band, options.tile_mask.span
+        self.shape = square_tile(*sizes, band=band, span=span) if kept is None else row_tile(*sizes, band=band)
         self.bias = BiasTiles(options.kinds, tensors, sizes[1], wanted)
         self.weights_scratch, self.bias_scratch, self.total_scratch, self.gradient_scratch = (
             inputs.scratch(self.shape) for _ in range(4)
@@ -350,7 +352,9 @@ class Backward:
     def run(self) -> list[Tensor | None]:
         """Return the gradients of queries, keys, values and the tensors of the bias."""
         for band in bands(*self.inputs.sizes, self.shape):
-            for tile in tiles_of(band, self.shape[2], self.options.tile_mask.keys_seen(band.rows)):
+            # kept weights are of whole rows, for which their dropout was drawn
+            seen = self.options.tile_mask.keys_seen(band.rows) if self.kept is None else None
+            for tile in tiles_of(band, self.shape[2], seen):
                 self._tile(tile)
         input_dtype = self.inputs.input_dtype
         return [self.dq.to(input_dtype), self.dk.to(input_dtype), self.dv.to(input_dtype), *self.bias.gradients()]
