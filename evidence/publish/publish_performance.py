@@ -24,7 +24,17 @@ OTHERS = re.compile(
 )
 """Candidates that are not this package: libraries, the papers' own code, and what one would write with torch alone."""
 
-TIMED = ("attention", "wall", "complex-embedding", "complex-layers", "memory", "memory-step", "transformers", "swapped")
+TIMED = (
+    "long-texts",
+    "attention",
+    "wall",
+    "complex-embedding",
+    "complex-layers",
+    "memory",
+    "memory-step",
+    "transformers",
+    "swapped",
+)
 """Files whose sections are a figure each."""
 
 NETWORKS = (("an encoder", "encoder"), ("a decoder", "decoder"))

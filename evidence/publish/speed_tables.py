@@ -51,11 +51,27 @@ def sections_of(results: dict[str, Any]) -> str:
         if all("seconds" in row for rows in sections.values() for row in rows.values()):
             tables += [lengths_of(title, rows) for title, rows in sections.items()]
             continue
+        if len(sections) == 1 and all("extra_bytes" in row for rows in sections.values() for row in rows.values()):
+            tables += [with_memory(title, rows) for title, rows in sections.items()]
+            continue
         shared, titles = without_shared_parts(list(sections))
         cells = zip(*([f"{row['ratio']:.2f}" for row in rows.values()] for rows in sections.values()), strict=True)
         rows = [[name, *row] for name, row in zip(names, cells, strict=True) if name not in IN_FIGURES_ONLY]
         tables.append(table([shared, *titles], rows))
     return "\n\n".join(tables)
+
+
+def with_memory(title: str, rows: dict[str, Any]) -> str:
+    """Return ratios with their quartiles, and memory, of a section that stands alone."""
+    cells = [
+        [
+            name,
+            "{:.2f} ({:.2f} to {:.2f})".format(row["ratio"], *row["ratio_quartiles"]),
+            f"{row['extra_bytes'] / 2**20:,.0f}",
+        ]
+        for name, row in rows.items()
+    ]
+    return table([f"{title[0].upper()}{title[1:]}", "Ratio (quartiles)", "Extra MiB"], cells)
 
 
 def without_shared_parts(titles: list[str]) -> tuple[str, list[str]]:
