@@ -84,6 +84,7 @@ def test_encodings_are_read_as_papers_write_them_and_stored_as_the_catalogue_doe
 
 
 def test_an_unknown_encoding_has_the_nearest_ones_and_how_to_list_all():
+    assert "did you mean 'rope'? " in call("train", "one.toml", "--set", "model.encoding=rotary", code=2).stderr
     said = call("train", "one.toml", "--set", "model.encoding=roap", "--dry-run", code=2).stderr
     assert "unknown encoding 'roap'; did you mean 'rope'" in said
     assert "`wordorder list` shows all" in said

@@ -69,7 +69,10 @@ def test_a_generated_task_is_shown_as_a_recipe_names_it():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("roap", "roap: no encoding and no generated task; did you mean rope, "),
+        ("roap", "roap: no encoding and no generated task; did you mean 'rope', "),
+        ("nope", "nope: no encoding and no generated task; did you mean 'none', 'rope'"),
+        ("relative", "did you mean 't5', 'shaw', 'transformer-xl', 'deberta', 'relative-logits'? "),
+        ("Sliding_Window", "did you mean 'rope@512'? "),
         ("zzzz", "zzzz: no encoding and no generated task; `wordorder list` shows all"),
         ("masked-lm", "is one of the tasks"),
     ],
@@ -79,6 +82,10 @@ def test_an_unknown_name_has_the_nearest_ones(name, said):
     assert result.exit_code == 2
     assert said in result.stderr
     assert len(result.stderr) < 200
+
+
+def test_a_suggested_window_is_shown_as_its_encoding():
+    assert CliRunner().invoke(app, ["list", "rope@512"]).stdout.startswith("rope: ")
 
 
 def test_every_option_of_an_encoding_has_a_meaning():

@@ -1,6 +1,5 @@
 """`wordorder list`: show the names that a recipe may use, the packaged recipes, and the schema of recipes."""
 
-import difflib
 import inspect
 import sys
 from collections.abc import Mapping
@@ -144,16 +143,18 @@ def _meaning(encoding: type, option: str) -> str:
 
 def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
     """Return "encodings" or "generated", and the entry of that name in any letter case; BadInput without one."""
-    wanted = name.lower().replace("_", "-").removeprefix("task:")
+    wanted = name.lower().replace("_", "-").removeprefix("task:").partition("@")[0]
     found = {entry["name"]: (kind, entry) for kind in ("generated", "encodings") for entry in listing[kind]}
     if wanted in found:
         return found[wanted]
     for title in ("tasks", "tokenizers"):
         if wanted in listing[title]:
             raise BadInput(f"{name}: is one of the {title}, which have no more than their name")
-    near = difflib.get_close_matches(wanted, found, n=5, cutoff=0.4)
-    meant = f"did you mean {', '.join(near)}? " if near else ""
-    raise BadInput(f"{name}: no encoding and no generated task; {meant}`wordorder list` shows all")
+    from wordorder.encodings.synonyms import did_you_mean
+
+    raise BadInput(
+        f"{name}: no encoding and no generated task; {did_you_mean(wanted, found)}`wordorder list` shows all"
+    )
 
 
 def show_encoding(entry: Mapping[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """Names of encodings, joined by "+", "," and "*", with windows after "@": what stands in each layer of a network."""
 
-import difflib
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -91,13 +90,9 @@ def _names_of_layer(text: str, whole: str, reserved: Collection[str]) -> tuple[s
     names = tuple(known_spelling(part.strip()) for part in text.split("+"))
     for part in names:
         if part not in CATALOG and part not in reserved:
-            close = difflib.get_close_matches(part.lower(), [*CATALOG, *reserved], n=5, cutoff=0.5)
-            hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
-            raise BadInput(
-                f"unknown encoding {part!r}; {hint}`wordorder list` shows all; join several with '+', or with ',' to"
-                " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
-                ".register_encoding(name, class), or by --use FILE.py:CLASS=name (in `compare` also by --arm)"
-            )
+            from wordorder.encodings.synonyms import unknown_encoding
+
+            raise unknown_encoding(part, [*CATALOG, *reserved])
         if ":" in part and not _LABEL.fullmatch(part.partition(":")[2]):
             raise BadInput(f"encoding {whole!r}: after ':' comes a label of letters, digits and '_', got {part!r}")
     if len(set(names)) < len(names):
