@@ -1,6 +1,7 @@
 """`wordorder list` shows the whole catalogue, for people and for machines."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -9,7 +10,10 @@ from wordorder.cli.app import app
 from wordorder.cli.list import entries
 from wordorder.data import TOKENIZER_KINDS
 from wordorder.encodings import CATALOG
+from wordorder.encodings.synonyms import OTHER_MEANINGS
 from wordorder.tasks import TASKS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "mechanisms"
 
 
 def test_json_holds_every_encoding_with_place_paper_parameters_and_options():
@@ -33,6 +37,17 @@ def test_the_table_names_every_encoding_and_corpus():
     text = CliRunner().invoke(app, ["list"]).stdout
     for name in (*CATALOG, *TASKS, "sotu", "hub:NAME", "learned+t5"):
         assert name in text
+
+
+def test_a_name_that_means_two_things_says_so_here_and_on_its_page():
+    for name, sentence in OTHER_MEANINGS.items():
+        shown = " ".join(CliRunner().invoke(app, ["list", name]).stdout.split())
+        assert sentence in shown
+    assert "2602.05258" in OTHER_MEANINGS["cope"]
+    assert "2602.05258" in (DOCS / "cope.md").read_text(encoding="utf-8")
+    assert "segment-recurrence" in OTHER_MEANINGS["transformer-xl"]
+    assert 'memory = "segment-recurrence"' in (DOCS / "transformer-xl.md").read_text(encoding="utf-8")
+    assert "same name" not in CliRunner().invoke(app, ["list", "rope"]).stdout
 
 
 def test_one_encoding_is_shown_by_its_name_in_any_spelling():

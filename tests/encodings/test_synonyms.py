@@ -4,7 +4,7 @@ import pytest
 
 from wordorder import Encoder
 from wordorder.encodings import CATALOG, names_of
-from wordorder.encodings.synonyms import SYNONYMS, did_you_mean
+from wordorder.encodings.synonyms import OTHER_MEANINGS, SYNONYMS, did_you_mean
 from wordorder.errors import BadInput
 
 
@@ -14,6 +14,7 @@ def test_every_synonym_leads_to_a_name_that_is_there_and_is_none_itself():
         for synonym in synonyms.split():
             assert synonym not in CATALOG
             assert repr(name) in did_you_mean(synonym, CATALOG)
+    assert set(OTHER_MEANINGS) <= set(CATALOG)
 
 
 @pytest.mark.parametrize(

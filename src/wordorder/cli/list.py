@@ -98,6 +98,7 @@ def entries() -> dict[str, Any]:
     from wordorder.data.corpora import FILE_ENDINGS
     from wordorder.data.generated import GENERATED
     from wordorder.encodings import CATALOG, build_encoding, options_of
+    from wordorder.encodings.synonyms import OTHER_MEANINGS
     from wordorder.tasks import TASKS
     from wordorder.tasks.catalog import forms_of
 
@@ -111,6 +112,7 @@ def entries() -> dict[str, Any]:
             {
                 "name": name,
                 "summary": (encoding.__doc__ or "").strip().partition("\n")[0],
+                "other_meaning": OTHER_MEANINGS.get(name, ""),
                 "place": encoding.place,
                 "paper": encoding.paper,
                 "parameters": built.cost_parts(),
@@ -161,6 +163,8 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
     from wordorder.encodings.build import WORDS
 
     print_text(f"{entry['name']}: {entry['summary']}\n")
+    if entry["other_meaning"]:
+        print_text(entry["other_meaning"])
     print_text(f"Paper: {entry['paper']}")
     print_text(f"Acts on: {entry['place']}")
     parts, total = entry["parameters"], sum(entry["parameters"].values())

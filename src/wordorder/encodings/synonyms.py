@@ -1,6 +1,6 @@
-"""What else the field calls the encodings of the catalogue, for suggestions.
+"""What else the field calls the encodings of the catalogue, for suggestions; and what else it calls by their names.
 
-Loaded only where a name is unknown.
+Loaded only where a name is unknown, and by `wordorder list`.
 """
 
 import difflib
@@ -33,6 +33,13 @@ SYNONYMS = {
     "shift": "smear canon conv convolution token-shift",
 }
 """Name, or a pattern that shows its grammar, -> words and hyphenated names that people look for."""
+
+OTHER_MEANINGS = {
+    "transformer-xl": 'The encoding alone: the memory of the same paper is memory = "segment-recurrence".',
+    "cope": "Another method has the same name: Clipped RoPE (2026, https://arxiv.org/abs/2602.05258), which fades out"
+    " the slowest rotations of RoPE.",
+}
+"""Name -> a sentence on what else is called so, where a reader would expect that."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
