@@ -30,6 +30,7 @@ from wordorder.encodings.places import OnDistance
 class Neighbours(OnDistance):
     """Add a learned number to the scores of the token before, the token itself, and the token after."""
 
+    purpose = "learned relative positions"
     paper = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155"
 
     def __init__(self, heads: int) -> None:

@@ -9,7 +9,7 @@ What stands between a mark and its closing mark (`<!-- /facts -->`) is made anew
     <!-- scores: NAME -->                the scores of one comparison
     <!-- against: NAME NAME ... -->      the first encoding beside others on every tuned task, and what is significant
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
-    <!-- catalogue: kinds -->            all encodings and memories by the place where they act, with year and paper
+    <!-- catalogue: kinds -->            all encodings and memories by what they are for, with year and paper
     <!-- catalogue: costs -->            all encodings, with what they cost
     <!-- catalogue: tasks -->            all generated tasks, data.source = "task:NAME"
     <!-- recipe: SECTION -->             the names of a section of recipes
@@ -20,6 +20,8 @@ import json
 import math
 import re
 import sys
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +53,8 @@ USES = {
     "right": "look-ahead memory",
 }
 """Uses that an encoding may be defined for, and the words for them."""
-PLACES = {
-    "queries and keys": "queries and keys",
-    "scores": "scores, by position",
-    "scores, by content": "scores, by content",
-    "scores, by the layer's input": "scores, by the layer's input",
-    "input of layers": "input of layers",
-    "denominator of the softmax": "denominator of the softmax",
-    "embeddings": "embeddings",
-    "embeddings, replacing the table": "embeddings, in place of the table",
-    "nowhere": "nowhere",
-}
-"""Place in the catalogue -> its words, in the order of the README's table."""
-ONLY_HERE = ("tupe-a", "untied-sum", "complex-order")
-"""First encoding of each paper that no other maintained library has."""
+ONLY_HERE = ("Ke et al. 2021", "Wang et al. 2020")
+"""Papers whose encodings no other maintained library has."""
 COMPARISONS = {
     "decision/masked_letters_64": ("masked letters, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
     "decision/causal_letters_64": ("causal letters, tuned", "comparisons.md#several-tasks-tuned-for-every-model"),
@@ -255,35 +245,42 @@ def longer_texts(names: list[str], prefix: str) -> list[str]:
 
 
 def table(prefix: str) -> str:
-    """Return all encodings: where they act, what they do in the words of their docstrings, and where to read on."""
+    """Return all encodings by purpose: where they act, what they do by their docstrings, and where to read on."""
     lines = ["| name | acts on | what it does | paper |", "| --- | --- | --- | --- |"]
     at = pages()
-    for entry in catalogue()["encodings"]:
-        authors, _, address = entry["paper"].rpartition(", ")
-        cells = [
-            f"[`{entry['name']}`]({prefix}{at[entry['name']]})",
-            entry["place"],
-            entry["summary"].rstrip(".").replace("|", "\\|"),
-        ]
-        lines.append(f"| {' | '.join(cells)} | [{authors}]({address}) |")
+    for purpose, entries in by_purpose():
+        lines.append(f"| **{purpose}** | | | |")
+        for entry in entries:
+            authors, _, address = entry["paper"].rpartition(", ")
+            cells = [
+                f"[`{entry['name']}`]({prefix}{at[entry['name']]})",
+                entry["place"],
+                entry["summary"].rstrip(".").replace("|", "\\|"),
+            ]
+            lines.append(f"| {' | '.join(cells)} | [{authors}]({address}) |")
     return "\n".join(lines)
 
 
+def by_purpose() -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+    """Yield each purpose with the entries of its encodings."""
+    return groupby(catalogue()["encodings"], key=lambda entry: entry["purpose"])
+
+
 def kinds() -> str:
-    """Return the README's table: encodings and memories by the place where they act, with authors and year."""
-    rows: dict[str, dict[str, list[str]]] = {place: {} for place in PLACES}
-    for entry in catalogue()["encodings"]:
-        authors = re.match(r".*? \d{4}", entry["paper"])
-        assert authors is not None, entry["paper"]
-        rows[entry["place"]].setdefault(authors[0], []).append(entry["name"])
+    """Return the README's table: encodings and memories by what they are for, with authors and year."""
     at = pages()
-    lines = ["| acts on | by name |", "| :--- | :--- |"]
-    for place, by_paper in rows.items():
-        cells: list[str] = []
-        for authors, names in sorted(by_paper.items(), key=lambda paper: _first_shown(paper[1][0])):
-            linked = ", ".join(f"[`{name}`](docs/{at[name]})" for name in names)
-            cells.append(f"{linked} ({authors}){' ★' if names[0] in ONLY_HERE else ''}")
-        lines.append(f"| {PLACES[place]} | {'; '.join(cells)} |")
+    lines = ["| purpose | by name |", "| :--- | :--- |"]
+    for purpose, entries in by_purpose():
+        by_paper: dict[str, list[str]] = {}
+        for entry in entries:
+            authors = re.match(r".*? \d{4}", entry["paper"])
+            assert authors is not None, entry["paper"]
+            by_paper.setdefault(authors[0], []).append(f"[`{entry['name']}`](docs/{at[entry['name']]})")
+        cells = [
+            f"{', '.join(names)} ({authors}){' ★' if authors in ONLY_HERE else ''}"
+            for authors, names in by_paper.items()
+        ]
+        lines.append(f"| {purpose} | {'; '.join(cells)} |")
     memories = (
         "[`segment-recurrence`](docs/memory.md#segment-recurrence) (Dai et al. 2019);"
         " [`compressive`](docs/memory.md#segment-recurrence) (Rae et al. 2020);"
@@ -294,12 +291,6 @@ def kinds() -> str:
     return "\n".join([*lines, f"| memory of earlier segments | {memories} |", "", last])
 
 
-def _first_shown(name: str) -> int:
-    """Return the place of a name in its row: those that most people look for first."""
-    first = ("rope", "alibi", "t5")
-    return first.index(name) if name in first else len(first) + list(CATALOG).index(name)
-
-
 def costs(prefix: str) -> str:
     """Return what each encoding costs and where it is defined, whatever the task."""
     lines = [
@@ -307,17 +298,19 @@ def costs(prefix: str) -> str:
         "| :--- | :--- | ---: | ---: | ---: | :--- | :--- |",
     ]
     measured = steps_of_training()
-    for entry in catalogue()["encodings"]:
-        cells = [entry["name"], entry["place"], grouped(sum(entry["parameters"].values()))]
-        for network in ("encoder", "decoder"):
-            row = measured["networks"][network].get(entry["name"])
-            low, high = row["ratio_quartiles"] if row else (0, 0)
-            cells.append(f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})" if row else "")
-        cells += [
-            "up to its table" if entry["bounded"] else "any",
-            ", ".join(WORDS.get(use, use) for use in entry["refused_in"]),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
+    for purpose, entries in by_purpose():
+        lines.append(f"| **{purpose}** | | | | | | |")
+        for entry in entries:
+            cells = [entry["name"], entry["place"], grouped(sum(entry["parameters"].values()))]
+            for network in ("encoder", "decoder"):
+                row = measured["networks"][network].get(entry["name"])
+                low, high = row["ratio_quartiles"] if row else (0, 0)
+                cells.append(f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})" if row else "")
+            cells += [
+                "up to its table" if entry["bounded"] else "any",
+                ", ".join(WORDS.get(use, use) for use in entry["refused_in"]),
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
     s = measured["settings"]
     return "\n".join(lines) + (
         f"\n\nTime: median and quartiles of the ratio to no positions; {s['layers']} layers of width {s['width']}, "

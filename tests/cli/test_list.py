@@ -1,15 +1,16 @@
 """`wordorder list` shows the whole catalogue, for people and for machines."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
-from wordorder.cli.list import entries
+from wordorder.cli.list import PURPOSES, entries
 from wordorder.data import TOKENIZER_KINDS
-from wordorder.encodings import CATALOG
+from wordorder.encodings import CATALOG, Encoding, NoEncoding, register_encoding
 from wordorder.encodings.synonyms import OTHER_MEANINGS
 from wordorder.tasks import TASKS
 
@@ -21,7 +22,7 @@ def test_json_holds_every_encoding_with_place_paper_parameters_and_options():
     assert result.exit_code == 0
     listing = json.loads(result.stdout)
     encodings = {entry["name"]: entry for entry in listing["encodings"]}
-    assert list(encodings) == list(CATALOG)
+    assert sorted(encodings) == sorted(CATALOG)
     for name, entry in encodings.items():
         assert entry["place"] == CATALOG[name].place
         assert "https://" in entry["paper"], name
@@ -39,15 +40,47 @@ def test_the_table_names_every_encoding_and_corpus():
         assert name in text
 
 
+def test_each_encoding_stands_once_under_its_purpose_with_the_year():
+    lines = [line.split() for line in CliRunner().invoke(app, ["list"]).stdout.partition("Generated")[0].splitlines()]
+    entries_of_catalogue = {entry["name"]: entry for entry in entries()["encodings"]}
+    headings = [" ".join(words) for words in lines if " ".join(words) in PURPOSES]
+    assert headings == list(PURPOSES)
+    for name, entry in entries_of_catalogue.items():
+        assert entry["purpose"] in PURPOSES, f"{name}: purpose must be one of PURPOSES in cli/list.py"
+        assert entry["year"] in range(2017, 2100), name
+        rows = [row for row, words in enumerate(lines) if words[:2] == [name, str(entry["year"])]]
+        assert len(rows) == 1, name
+        above = [" ".join(words) for words in lines[: rows[0]]]
+        assert [line for line in above if line in PURPOSES][-1] == entry["purpose"]
+
+
+@pytest.mark.usefixtures("registries_as_they_were")
+def test_a_class_without_a_purpose_or_paper_comes_last_under_a_heading_of_its_own():
+    class Mine(NoEncoding):
+        purpose, paper = Encoding.purpose, ""
+
+    register_encoding("mine", Mine)
+    last = entries()["encodings"][-1]
+    assert (last["name"], last["purpose"], last["year"]) == ("mine", "of your own", None)
+    assert re.search(r"of your own\n.*\n.*\n.*\n  mine ", CliRunner().invoke(app, ["list"]).stdout)
+
+
 def test_a_name_that_means_two_things_says_so_here_and_on_its_page():
     for name, sentence in OTHER_MEANINGS.items():
         shown = " ".join(CliRunner().invoke(app, ["list", name]).stdout.split())
         assert sentence in shown
-    assert "2602.05258" in OTHER_MEANINGS["cope"]
-    assert "2602.05258" in (DOCS / "cope.md").read_text(encoding="utf-8")
+    for name, paper in (("cope", "2602.05258"), ("pope", "2405.04585")):
+        assert paper in OTHER_MEANINGS[name]
+        assert paper in (DOCS / f"{name}.md").read_text(encoding="utf-8")
     assert "segment-recurrence" in OTHER_MEANINGS["transformer-xl"]
     assert 'memory = "segment-recurrence"' in (DOCS / "transformer-xl.md").read_text(encoding="utf-8")
     assert "same name" not in CliRunner().invoke(app, ["list", "rope"]).stdout
+
+
+def test_the_advice_of_the_docs_leads_by_the_same_purposes():
+    table = (DOCS.parent / "choose.md").read_text(encoding="utf-8").split("\n\n")[2].splitlines()
+    assert [row.split(" | ")[0].removeprefix("| ") for row in table[2:]] == list(PURPOSES)
+    assert {name for row in table for name in re.findall(r"`([\w-]+)`", row)} <= set(CATALOG)
 
 
 def test_one_encoding_is_shown_by_its_name_in_any_spelling():

@@ -24,7 +24,7 @@ def test_the_places_and_the_checks_are_those_of_the_page():
 def test_what_a_class_may_define_and_what_the_network_passes_are_those_of_the_code():
     table = PAGE[PAGE.index("| define | for | default |") : PAGE.index("## Checks")]
     defined = re.findall(r"^\| `(\w+)", table, flags=re.MULTILINE)
-    assert len(defined) == 9
+    assert len(defined) == 10
     known = {*dir(encodings.OnScores), "draw_parameters"}
     assert set(defined) <= known, set(defined) - known
     passed = re.findall(r"The network passes (.*?) and the defaults of", PAGE)[0]

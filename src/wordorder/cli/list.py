@@ -1,8 +1,10 @@
 """`wordorder list`: show the names that a recipe may use, the packaged recipes, and the schema of recipes."""
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +19,17 @@ _USES = {
     "memory": "memory",
     "right": "look-ahead memory",
 }
+PURPOSES = (
+    "order by rotation, the default of decoders today",
+    "a longer context for a trained RoPE",
+    "texts longer than in training",
+    "learned relative positions",
+    "positions that follow content",
+    "absolute positions",
+    "beside another encoding",
+    "no positions, for comparison",
+)
+"""What the encodings of the package are for, in the order of all tables; other purposes come last."""
 
 
 def list_names(
@@ -75,9 +88,19 @@ def list_entries(*, json: bool) -> None:
     if json:
         print_json(listing)
         return
-    rows = [(e["name"], e["place"], sum(e["parameters"].values()), arxiv(e["paper"])) for e in listing["encodings"]]
-    columns = ("encoding", "acts on", "parameters", "paper")
-    print_table("Encodings, with their parameters at the sizes of BERT-Base", columns, rows)
+    print_text("Encodings by what they are for, with their parameters at the sizes of BERT-Base\n")
+    for purpose, group in groupby(listing["encodings"], key=lambda entry: entry["purpose"]):
+        rows = [
+            (
+                entry["name"],
+                str(entry["year"] or ""),
+                entry["place"],
+                sum(entry["parameters"].values()),
+                arxiv(entry["paper"].replace(f" {entry['year']}", "", 1)),
+            )
+            for entry in group
+        ]
+        print_table(purpose, ("encoding", "year", "acts on", "parameters", "paper"), rows)
     print_text("wordorder list NAME shows the options of one, and where it cannot be used.")
     print_text("Encodings that act at different places are joined by +: rope+tupe-a, learned+t5.")
     print_text("A pattern gives each layer its own, and repeats: rope,rope,rope,none or rope*3,none.\n")
@@ -90,7 +113,7 @@ def list_entries(*, json: bool) -> None:
 def entries() -> dict[str, Any]:
     """Return encodings, tasks, corpora, generated tasks and tokenizers by name, each with what is known about it.
 
-    Parameters of encodings are counted at the sizes of BERT-Base.
+    Encodings come by purpose. Their parameters are counted at the sizes of BERT-Base.
     """
     import torch
 
@@ -102,17 +125,20 @@ def entries() -> dict[str, Any]:
     from wordorder.tasks import TASKS
     from wordorder.tasks.catalog import forms_of
 
-    encodings: list[dict[str, object]] = []
+    encodings: list[dict[str, Any]] = []
     for name, encoding in CATALOG.items():
         with torch.device("meta"):  # the sizes of BERT-Base: counted, never filled
             use = "decoder" if "encoder" in encoding.refused_in else "encoder"
             built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512, vocabulary=30522, use=use)
         options = options_of(encoding)
+        year = re.match(r"[^,]* (\d{4})\b", encoding.paper)
         encodings.append(
             {
                 "name": name,
                 "summary": (encoding.__doc__ or "").strip().partition("\n")[0],
                 "other_meaning": OTHER_MEANINGS.get(name, ""),
+                "purpose": encoding.purpose,
+                "year": year and int(year[1]),
                 "place": encoding.place,
                 "paper": encoding.paper,
                 "parameters": built.cost_parts(),
@@ -122,6 +148,8 @@ def entries() -> dict[str, Any]:
                 "refused_in": dict(encoding.refused_in),
             }
         )
+    headings = [*dict.fromkeys([*PURPOSES, *(entry["purpose"] for entry in encodings)])]
+    encodings.sort(key=lambda entry: headings.index(entry["purpose"]))
     return {
         "encodings": encodings,
         "tasks": list(TASKS),
@@ -165,6 +193,7 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
     print_text(f"{entry['name']}: {entry['summary']}\n")
     if entry["other_meaning"]:
         print_text(entry["other_meaning"])
+    print_text(f"For: {entry['purpose']}")
     print_text(f"Paper: {entry['paper']}")
     print_text(f"Acts on: {entry['place']}")
     parts, total = entry["parameters"], sum(entry["parameters"].values())

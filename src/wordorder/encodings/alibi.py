@@ -29,6 +29,7 @@ class ALiBi(OnDistance):
         ValueError: heads is not positive.
     """
 
+    purpose = "texts longer than in training"
     paper = "Press et al. 2022, https://arxiv.org/abs/2108.12409"
 
     def __init__(self, heads: int) -> None:

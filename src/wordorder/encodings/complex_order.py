@@ -123,6 +123,7 @@ class ComplexOrder(WavesAsReal):
         ValueError: an argument is out of range; or from forward: wrong shapes, ids or positions.
     """
 
+    purpose = "absolute positions"
     position_dependent = True
 
     def __init__(

@@ -73,6 +73,8 @@ class ComplexVanilla(WavesAsReal):
         ValueError: an argument is out of range; or from forward: wrong shapes, ids or positions.
     """
 
+    purpose = "no positions, for comparison"
+
     def __init__(
         self,
         width: int,

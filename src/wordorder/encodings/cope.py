@@ -49,6 +49,7 @@ class CoPE(OnScoresByContent):
         ValueError: an argument is out of range.
     """
 
+    purpose = "positions that follow content"
     paper = "Golovneva et al. 2024, https://arxiv.org/abs/2405.18719"
     refused_in: ClassVar[Mapping[str, str]] = {
         "encoder": "it counts from a key up to the query, so that only keys before the query have a count; the paper"

@@ -61,6 +61,7 @@ class DAPE(OnScoresByContent):
         ValueError: an argument is out of range.
     """
 
+    purpose = "texts longer than in training"
     paper = "Zheng et al. 2024, https://arxiv.org/abs/2405.14722"
 
     def __init__(

@@ -69,6 +69,7 @@ class DeBERTa(OnScoresByContent):
         ValueError: an argument is out of range.
     """
 
+    purpose = "learned relative positions"
     paper = "He et al. 2021, https://arxiv.org/abs/2006.03654"
     refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": "its distances are between tokens of one text; positions of a source and a target have no"

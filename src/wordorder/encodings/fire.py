@@ -55,6 +55,7 @@ class FIRE(OnScores):
         ValueError: an argument is not positive.
     """
 
+    purpose = "texts longer than in training"
     paper = "Li et al. 2024, https://arxiv.org/abs/2310.04418"
     position_dependent = True
 

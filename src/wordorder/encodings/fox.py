@@ -50,6 +50,7 @@ class Fox(OnScoresByInput):
     """
 
     reads_queries_and_keys = False
+    purpose = "positions that follow content"
     paper = "Lin et al. 2025, https://arxiv.org/abs/2503.02130"
     refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": f"{_BETWEEN}stand in one text",

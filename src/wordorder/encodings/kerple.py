@@ -16,6 +16,7 @@ SMALLEST = 0.01
 class _Kerple(OnDistance):
     """The base of both kernels: two positive numbers per head and their initial values."""
 
+    purpose = "texts longer than in training"
     paper = "Chi et al. 2022, https://arxiv.org/abs/2205.09921"
     largest: ClassVar[tuple[float, float]]
     """The largest initial values of r1 and r2."""

@@ -27,6 +27,7 @@ class Learned(OnEmbeddings):
         ValueError: an argument is out of range, or a position is outside the table.
     """
 
+    purpose = "absolute positions"
     paper = "Gehring et al. 2017, https://arxiv.org/abs/1705.03122"
     bounded = True
 

@@ -53,6 +53,7 @@ class LogN(OnQueriesAndKeys):
         ValueError: an argument is out of range.
     """
 
+    purpose = "beside another encoding"
     paper = "Nakanishi 2025, https://arxiv.org/abs/2501.19399"
     refused_in: ClassVar[Mapping[str, str]] = {
         "encoder": f"{_KEYS_SEEN}later keys are hidden; in an encoder every token sees every key, wherever it stands",

@@ -11,6 +11,7 @@ class NoEncoding(Encoding):
     decoders. An encoder without an encoding is blind to order: permuting its tokens permutes its outputs.
     """
 
+    purpose = "no positions, for comparison"
     paper = "Haviv et al. 2022, https://arxiv.org/abs/2203.16634"
 
     def __init__(self) -> None:  # nn.Module's own takes any argument, and options are read from this signature

@@ -61,6 +61,7 @@ class PaTH(OnScoresByInput):
         ValueError: an argument is out of range.
     """
 
+    purpose = "positions that follow content"
     paper = "Yang et al. 2025, https://arxiv.org/abs/2505.16381"
     refused_in: ClassVar[Mapping[str, str]] = {
         "encoder": "it multiplies a key by the matrices of the tokens after it, and the paper defines no product for"

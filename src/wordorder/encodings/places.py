@@ -28,7 +28,6 @@ from wordorder.ops.positions import distances_BTS
 GIVEN_BY_NETWORK = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
 """Arguments of an encoding's constructor that are sizes of the network: no recipe can set them."""
 
-
 Generators = Callable[[str], torch.Generator | None]
 """The random generator of a parameter by its name; None = torch's global one."""
 
@@ -76,6 +75,8 @@ class Encoding(nn.Module):
 
     place: ClassVar[str] = "nowhere"
     """The place where it acts, in words."""
+    purpose: ClassVar[str] = "of your own"
+    """What it is for: the heading under which `wordorder list` has it."""
     paper: ClassVar[str] = ""
     """Citation and address."""
     refused_in: ClassVar[Mapping[str, str]] = {}

@@ -59,6 +59,7 @@ class PoPE(OnQueriesAndKeys):
         ValueError: an argument is out of range.
     """
 
+    purpose = "order by rotation, the default of decoders today"
     paper = "Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534"
     refused_in: ClassVar[Mapping[str, str]] = {
         "moved": "its magnitudes are those of content alone, and a rotation or shift before them would put positions"

@@ -49,6 +49,7 @@ class RelativeLogits(OnScoresByInput):
 
     features_of_keys = False
     reads_queries_and_keys = False
+    purpose = "learned relative positions"
     paper = "Inkling in transformers 2026, https://github.com/huggingface/transformers/tree/main/src/transformers/models/inkling"
 
     def __init__(

@@ -44,6 +44,7 @@ class Rotary(OnQueriesAndKeys):
         ValueError: an argument is out of range, or x's last axis is not head_dim.
     """
 
+    purpose = "order by rotation, the default of decoders today"
     paper = "Su et al. 2021, https://arxiv.org/abs/2104.09864"
 
     def __init__(
@@ -147,6 +148,7 @@ class LinearScaledRotary(Rotary):
         ValueError: an argument is out of range.
     """
 
+    purpose = "a longer context for a trained RoPE"
     paper = "Chen et al. 2023, https://arxiv.org/abs/2306.15595"
 
     def __init__(
@@ -185,6 +187,7 @@ class NTKAwareRotary(Rotary):
         ValueError: an argument is out of range.
     """
 
+    purpose = "a longer context for a trained RoPE"
     paper = "Peng et al. 2023, Eq. 16, https://arxiv.org/abs/2309.00071"
 
     def __init__(
@@ -248,6 +251,7 @@ class DynamicRotary(_ByLength):
         ValueError: an argument is out of range.
     """
 
+    purpose = "a longer context for a trained RoPE"
     paper = "Peng et al. 2023, https://arxiv.org/abs/2309.00071"
 
     def __init__(
@@ -311,6 +315,7 @@ class YaRNRotary(Rotary):
         ValueError: an argument is out of range.
     """
 
+    purpose = "a longer context for a trained RoPE"
     paper = "Peng et al. 2023, https://arxiv.org/abs/2309.00071"
 
     def __init__(
@@ -387,6 +392,7 @@ class Llama3Rotary(Rotary):
         ValueError: an argument is out of range.
     """
 
+    purpose = "a longer context for a trained RoPE"
     paper = "Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783"
 
     def __init__(
@@ -442,6 +448,7 @@ class LongRotary(_ByLength):
         ValueError: an argument is out of range.
     """
 
+    purpose = "a longer context for a trained RoPE"
     paper = "Ding et al. 2024, https://arxiv.org/abs/2402.13753"
 
     def __init__(

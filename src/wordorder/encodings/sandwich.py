@@ -33,6 +33,7 @@ class Sandwich(OnDistance):
         ValueError: an argument is out of range.
     """
 
+    purpose = "texts longer than in training"
     paper = "Chi et al. 2023, https://arxiv.org/abs/2212.10356"
 
     def __init__(self, heads: int, *, dimensions: int = 128, base: float = 10_000.0) -> None:

@@ -32,6 +32,7 @@ class Shaw(OnScoresByContent):
         ValueError: an argument is out of range.
     """
 
+    purpose = "learned relative positions"
     paper = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155"
 
     def __init__(self, head_dim: int, *, layers: int, max_distance: int = 16) -> None:

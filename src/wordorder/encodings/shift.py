@@ -42,6 +42,7 @@ class TokenShift(OnLayerInput):
         ValueError: an argument is out of range.
     """
 
+    purpose = "beside another encoding"
     paper = "Allen-Zhu 2025, https://arxiv.org/abs/2512.17351"
     refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": "it reads the tokens beside a token, and queries and keys are of two texts"

@@ -33,6 +33,7 @@ class Sinusoidal(OnEmbeddings):
         ValueError: an argument is out of range, or x's last axis is not width.
     """
 
+    purpose = "absolute positions"
     paper = "Vaswani et al. 2017, https://arxiv.org/abs/1706.03762"
 
     def __init__(self, width: int, *, base: float = 10_000.0, embedding_scale: float | None = None) -> None:

@@ -30,6 +30,7 @@ class SoftmaxSink(OnDenominator):
         ValueError: an argument is out of range.
     """
 
+    purpose = "beside another encoding"
     paper = "OpenAI 2025, https://arxiv.org/abs/2508.10925"
 
     def __init__(self, *, heads: int, layers: int, first_logit: float = 0.0) -> None:

@@ -27,6 +27,7 @@ SYNONYMS = {
     "deberta": "relative disentangled",
     "relative-logits": "relative inkling",
     "cope": "contextual",
+    "pope": "polar",
     "softmax-sink": "sink sinks off-by-one softmax1 gpt-oss",
     "fox": "forget forgetting",
     "path": "householder",
@@ -36,6 +37,8 @@ SYNONYMS = {
 
 OTHER_MEANINGS = {
     "transformer-xl": 'The encoding alone: the memory of the same paper is memory = "segment-recurrence".',
+    "pope": "Another method has the same name: Legendre polynomials as a table of absolute positions (2024,"
+    " https://arxiv.org/abs/2405.04585).",
     "cope": "Another method has the same name: Clipped RoPE (2026, https://arxiv.org/abs/2602.05258), which fades out"
     " the slowest rotations of RoPE.",
 }

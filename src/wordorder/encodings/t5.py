@@ -39,6 +39,7 @@ class T5(OnDistance):
         ValueError: an argument is out of range, or neither head_dim nor scale is given.
     """
 
+    purpose = "learned relative positions"
     paper = "Raffel et al. 2020, https://arxiv.org/abs/1910.10683"
 
     def __init__(

@@ -76,6 +76,7 @@ class TransformerXL(OnScoresByContent):
         ValueError: an argument is out of range.
     """
 
+    purpose = "learned relative positions"
     paper = "Dai et al. 2019, https://arxiv.org/abs/1901.02860"
 
     def __init__(

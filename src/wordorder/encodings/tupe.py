@@ -24,6 +24,7 @@ class ProjectedPositions(Encoding):
     the table for position 0; rows before it are left to the subclass.
     """
 
+    purpose = "absolute positions"
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
     refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": "positions of a source and a target have no common axis (the paper defines it for"
@@ -239,6 +240,8 @@ class TUPERelative(TUPE):
     Raises:
         ValueError: an argument is out of range, or a position is outside the table.
     """
+
+    purpose = "learned relative positions"
 
     def __init__(
         self,

@@ -48,6 +48,7 @@ class XPos(OnQueriesAndKeys):
             its length is known without reading a tensor): above 33,399 tokens by default, 5,795 in float16.
     """
 
+    purpose = "texts longer than in training"
     paper = "Sun et al. 2022, https://arxiv.org/abs/2212.10554"
     refused_in: ClassVar[Mapping[str, str]] = {
         "encoder": "its factor zeta ** ((n - m) / scale_base) fades keys to the left (m < n) but grows without limit"
