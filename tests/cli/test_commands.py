@@ -295,6 +295,16 @@ def test_cost_of_the_demo_is_that_of_its_results():
     assert arms[0]["parameters"]["total"] == 109_844
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("match", ["none", "parameters", "flops"])
+def test_cost_counts_a_sized_arm_with_the_vocabulary_of_the_others(match: str):
+    settings = ["tokenizer.kind=character", "tokenizer.vocab_size=300", f"compare.match={match}"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    counted = json.loads(run("cost", "arms.toml", *words, "--json").stdout)
+    assert [(arm["vocab_size"], arm["vocab_size_is_upper_bound"]) for arm in counted["arms"]] == [(22, False)] * 2
+    assert match == "none" or any(arm["changed"] for arm in counted["budget"]["arms"].values())
+
+
 @pytest.mark.usefixtures("trained")
 def test_cost_assumes_a_vocabulary_where_counting_would_be_dear(folder: Path):
     import gzip

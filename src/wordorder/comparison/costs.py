@@ -34,9 +34,14 @@ def costs_of(recipe: Recipe) -> tuple[list[dict[str, Any]], MatchedBudget | None
     if recipe.compare is None:
         recipes = {recipe.name: _with_vocabulary(recipe, size_of)}
     else:
-        arms = tuple(replace(arm, recipe=_with_vocabulary(arm.recipe, size_of)) for arm in resolve_arms(recipe))
-        arms, budget = fit_budget(arms, recipe, pipeline=Pipeline(), config_of=lambda own: _counted_config(own)[0])
-        recipes = {arm.name: arm.recipe for arm in arms}
+        # Sized recipes are read anew from the file, so each is given the vocabulary again.
+        arms, budget = fit_budget(
+            resolve_arms(recipe),
+            recipe,
+            pipeline=Pipeline(),
+            config_of=lambda own: _counted_config(_with_vocabulary(own, size_of))[0],
+        )
+        recipes = {arm.name: _with_vocabulary(arm.recipe, size_of) for arm in arms}
     return [{"arm": name, **cost_of(sized)} for name, sized in recipes.items()], budget
 
 
