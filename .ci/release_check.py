@@ -30,7 +30,10 @@ MOST_BYTES = 884_000
 MultiheadAttention with an encoding, encodings that read or change the input of layers, and windows in Hugging Face's
 caches, which take 22,000; then blocks of today and nine more encodings, which take 37,000.
 """
-RECIPES = {"demo", "demo_long", "masked_lm", "causal_lm", "classification", "translation", "memory", "pretraining"}
+RECIPES = {
+    *("demo", "demo_long", "masked_lm", "causal_lm", "decoders_of_today", "classification", "translation", "memory"),
+    "pretraining",
+}
 """Recipes in the wheel: those that users start from. What reproduces a paper or a page is in evidence/."""
 
 PLAIN_TORCH = """
