@@ -32,7 +32,8 @@ def cost(
     Returns:
         ``parameters``: total, embedding (token table), encoding (word order), body, head (a tied output layer counts
         once, as embedding). ``encoding_parameters``: by part. ``forward_flops_per_token`` and ``flops_per_token``
-        (forward + backward; 2 per multiply-add; matrix products only, as torch.utils.flop_counter counts them).
+        (forward + backward; 2 per multiply-add; matrix products only, as torch.utils.flop_counter counts them: a causal
+        mask hides nothing there, so a window of w tokens counts 2 w - 1 keys, in encoders and decoders).
         ``parameter_bytes``, ``gradient_bytes`` and ``optimizer_bytes`` (AdamW: two moments) in float32; weights that
         are not trained have neither gradients nor moments. ``activation_bytes``: what autograd keeps for the backward
         of one step in float32, on the path that writes the attention matrix out.
@@ -65,7 +66,8 @@ def cost(
         logits: Tensor = output.logits if "logits" in output else output.start_logits + output.end_logits
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(logits.sum())
-    forward_flops, backward_flops = forward.get_total_flops(), backward.get_total_flops()
+    unseen = _unseen_flops(model, batch_size, length)
+    forward_flops, backward_flops = forward.get_total_flops() - unseen, backward.get_total_flops() - 2 * unseen
     if task in TASKS and TASKS[task].masks_tokens and getattr(config, "sparse_prediction", False):
         hidden = torch.zeros(batch_size, length, config.hidden_size, device="meta")
         with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -90,6 +92,18 @@ def cost(
 
 def _ask_nothing(*inputs: object) -> None:
     """Stand for a check that asks tensors for their values, which those on the meta device have not."""
+
+
+def _unseen_flops(model: PreTrainedModel, batch_size: int, length: int) -> int:
+    """Return what the products of queries, keys and values take forward for keys of the same text beyond windows."""
+    keys_of_heads = 0
+    for module in model.modules():
+        if isinstance(module, Composition):
+            kinds = module.kind_of_layer or (0,) * model.config.num_hidden_layers
+            windows = [module.kinds[kind].window for kind in kinds]
+            keys = sum(max(0, length - (2 * window - 1)) for window in windows if window)
+            keys_of_heads += keys * model.config.num_attention_heads * module.head_dim
+    return 4 * batch_size * length * keys_of_heads
 
 
 def _parameters(model: PreTrainedModel) -> dict[str, int]:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from wordorder.cost import cost
@@ -84,3 +86,23 @@ def test_flops_of_a_segment_are_those_with_a_full_memory(length, slots):
     found = cost(ahead, "causal-lm", length=length)
     assert found["forward_flops_per_token"] > per_token
     assert found["parameters"] == cost(config, "causal-lm", length=length)["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "keys"),
+    [("rope@16", 4 * (64 - 31)), ("t5@16*3,none", 3 * (64 - 31)), ("rope@33", 0), ("rope@9,rope@4", 208)],
+)
+@pytest.mark.parametrize(
+    ("network", "task"), [("encoder", "masked-lm"), ("decoder", "causal-lm"), ("seq2seq", "translation")]
+)
+def test_a_window_costs_what_it_sees(network, task, encoding, keys):
+    """Both products of a layer, forward, and twice that backward, of keys that are further than a window away."""
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
+
+    def counted(name):
+        return cost(build_config(network, encoding=name, **sizes), task, length=64)
+
+    whole, part = counted(re.sub(r"@\d+", "", encoding)), counted(encoding)
+    # of a translator's two stacks; a token is one of either side
+    assert whole["forward_flops_per_token"] - part["forward_flops_per_token"] == 4 * 32 * keys
+    assert whole["flops_per_token"] - part["flops_per_token"] == 12 * 32 * keys
