@@ -81,7 +81,7 @@ def test_options_are_flat_for_one_and_nested_for_several():
         ("complex-order", {"phase": 2}, ["complex-order.phase must be true or false or one of 'full'"]),
         ("complex-order", {"vocabulary": 3}, ["no option 'vocabulary'"]),
         ("t5", {"size": 3, "depth": 2}, ["no option 'size'", "no option 'depth'", "buckets"]),
-        ("learned+t5", {"buckets": 8}, ["not a part", "learned, t5"]),
+        ("learned+t5", {"buckets": 8}, ["not a part", 'options go by part: {"learned": {...}, "t5": {...}}']),
         ("learned+t5", {"t5": 8}, ["must be a table"]),
         ("t5", {"buckets": 3.5, "max_distance": "far"}, ["t5.buckets must be an integer", "t5.max_distance must be"]),
         ("tupe-a", {"projection_bias": "no", "cls": "first"}, ["must be true or false", "'position-0', 'none'"]),

@@ -206,7 +206,8 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
     values: Any
     for part, values in given.items():
         if part not in names:
-            errors.append(f"encoding_options.{part}: not a part of encoding {name!r}; parts: {', '.join(names)}")
+            parts = ", ".join(f'"{known}": {{...}}' for known in names)
+            errors.append(f"encoding_options.{part}: not a part of encoding {name!r}; options go by part: {{{parts}}}")
         elif not isinstance(values, Mapping):
             errors.append(f"encoding_options.{part} must be a table of options, got {values!r}")
         elif values:

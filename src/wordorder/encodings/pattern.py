@@ -51,8 +51,8 @@ def pattern_of(name: str, *, reserved: Collection[str] = ()) -> tuple[LayerKind,
         parts, at, size = (piece.strip() for piece in rest.partition("@"))
         if at and not (size.isdecimal() and 0 < int(size[:10]) <= _LONGEST_WINDOW):
             raise BadInput(
-                f"encoding {name!r}: after '@' comes the window of a layer in tokens, at the layer's end"
-                f" ('rope+t5@512*3'), got {size!r}"
+                f"encoding {name!r}: after '@' comes the window of a layer in tokens, at least 1, at the layer's"
+                f" end ('rope+t5@512*3'), got {size!r}; without '@' a layer sees all"
             )
         kind = LayerKind(_names_of_layer(parts, name, reserved), int(size) if at else None)
         kinds += [kind] * (int(count) if star else 1)

@@ -60,8 +60,8 @@ class WordOrderConfig(PreTrainedConfig):
         cls_token_id: that of [CLS] where texts begin with it, None where they do not. TUPE in an encoder then unties
             [CLS] (``cls="position-0"``) unless encoding_options say otherwise.
         encoding: a name of the catalogue in any letter case, several joined by "+", or a pattern over the layers: such
-            names separated by "," ("rope,rope,rope,none", or "rope*3,none"), repeated over the layers of each half of
-            the network.
+            names separated by "," ("rope,rope,rope,none", or "rope*3,none"; with windows "rope@512*5,none"; with labels
+            "rope:near,rope:far"), repeated over the layers of each half of the network.
         encoding_options: options of the encoding; nested by name for several.
         block: "classic" or "modern"; see `wordorder.TransformerOptions`. Four fields go before it, None = as it has it:
             norm ("layer", "rms"), hidden_act, qk_norm (of each head: "rms", "layer", "none") and use_bias.
