@@ -202,8 +202,8 @@ class WordOrder(nn.Module):
         name = "cache" if "cache" in self.argument_names else "past_key_values"
         cache = inputs.get(name)
         cache = inputs.get("past_key_values") if cache is None else cache  # the older name is taken too
-        kept = self.encoding.features_of_keys or self.encoding.changes_layer_input
-        if kept and self.host.causal and cache is None and not self._no_cache(inputs):
+        needs_cache = self.encoding.features_of_keys or self.encoding.changes_layer_input
+        if needs_cache and self.host.causal and cache is None and not self._no_cache(inputs):
             cache = inputs[name] = DynamicCache(config=self.host.config)
             if inputs.get("encoder_hidden_states") is not None:
                 cache = inputs[name] = EncoderDecoderCache(cache, DynamicCache(config=self.host.config))

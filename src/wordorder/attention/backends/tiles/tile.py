@@ -156,8 +156,8 @@ class TileMask:
         of `masked_fill`.
         """
         _, rows, keys = tile
-        place = (keys.start - rows.start, rows.stop - rows.start, keys.stop - keys.start, dtype)
-        if self.rest is None and self.of_band[0] == place:
+        offset_and_shape = (keys.start - rows.start, rows.stop - rows.start, keys.stop - keys.start, dtype)
+        if self.rest is None and self.of_band[0] == offset_and_shape:
             return self.of_band[1]
         visible_BHRE = self._visible(tile)
         if visible_BHRE is None:
@@ -166,7 +166,7 @@ class TileMask:
         added = list(zeros_BHRE.masked_fill_(~visible_BHRE, -torch.inf))
         of_examples: list[Tensor | None] = [*added] * self.batch if len(added) == 1 else [*added]
         if self.rest is None:
-            self.of_band = place, of_examples
+            self.of_band = offset_and_shape, of_examples
         return of_examples
 
     def _visible(self, tile: TileSlice) -> Tensor | None:
