@@ -33,6 +33,7 @@ from wordorder.models.factory import filled_fields as filled_fields
 from wordorder.models.factory import lora_targets as lora_targets
 from wordorder.models.factory import model_class as model_class
 from wordorder.models.factory import register_models
+from wordorder.models.head_norms import qk_norm_of as qk_norm_of
 from wordorder.models.hosts import HOST_FIELDS as HOST_FIELDS
 from wordorder.models.hosts import built as built
 from wordorder.models.hosts import host_config as host_config
