@@ -29,7 +29,7 @@ PURPOSES = (
     "beside another encoding",
     "no positions, for comparison",
 )
-"""What the encodings of the package are for, in the order of all tables; other purposes come last."""
+"""Purposes of the package's encodings, in the order of all tables; other purposes come last."""
 
 
 def list_names(
@@ -173,17 +173,17 @@ def _meaning(encoding: type, option: str) -> str:
 
 def find(listing: Mapping[str, Any], name: str) -> tuple[str, dict[str, Any]]:
     """Return "encodings" or "generated", and the entry of that name in any letter case; BadInput without one."""
-    wanted = name.lower().replace("_", "-").removeprefix("task:").partition("@")[0]
-    found = {entry["name"]: (kind, entry) for kind in ("generated", "encodings") for entry in listing[kind]}
-    if wanted in found:
-        return found[wanted]
+    spelled = name.lower().replace("_", "-").removeprefix("task:").partition("@")[0]
+    entries = {entry["name"]: (kind, entry) for kind in ("generated", "encodings") for entry in listing[kind]}
+    if spelled in entries:
+        return entries[spelled]
     for title in ("tasks", "tokenizers"):
-        if wanted in listing[title]:
+        if spelled in listing[title]:
             raise BadInput(f"{name}: is one of the {title}, which have no more than their name")
     from wordorder.encodings.synonyms import did_you_mean
 
     raise BadInput(
-        f"{name}: no encoding and no generated task; {did_you_mean(wanted, found)}`wordorder list` shows all"
+        f"{name}: no encoding and no generated task; {did_you_mean(spelled, entries)}`wordorder list` shows all"
     )
 
 

@@ -129,7 +129,7 @@ class DAPETerm(ContentTerm):
     bias_BHTS: Tensor
     """(1 or B, H, T, S), at least float32."""
     inner_weight_LMN: Tensor
-    """Of all layers, with N = 2 H inputs: those of the products, then those of the bias."""
+    """Weights of all layers, with N = 2 H inputs: the products first, then the bias."""
     inner_bias_LM: Tensor
     outer_weight_LHM: Tensor
     index: int = 0

@@ -76,7 +76,7 @@ class Encoding(nn.Module):
     place: ClassVar[str] = "nowhere"
     """The place where it acts, in words."""
     purpose: ClassVar[str] = "of your own"
-    """What it is for: the heading under which `wordorder list` has it."""
+    """Its purpose: the heading under which `wordorder list` has it."""
     paper: ClassVar[str] = ""
     """Citation and address."""
     refused_in: ClassVar[Mapping[str, str]] = {}

@@ -123,7 +123,7 @@ class Polar(Move):
     cos_B1TD: Tensor
     sin_B1TD: Tensor
     delta_LHD: Tensor | None = None
-    """What is taken off the angle in each layer, (L, H, D); None = nothing."""
+    """Subtracted from the angle in each layer, (L, H, D); None = nothing."""
     index: int = 0
     """The layer."""
     widening = 2

@@ -1,4 +1,4 @@
-"""What else the field calls the encodings of the catalogue, for suggestions; and what else it calls by their names.
+"""Other names of the catalogue's encodings, for suggestions, and other mechanisms that share a name with one.
 
 Loaded only where a name is unknown, and by `wordorder list`.
 """

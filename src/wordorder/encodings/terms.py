@@ -24,13 +24,13 @@ class Terms:
     bias: Bias | None = None
     """The content-independent bias, the sum over all encodings."""
     query_moves: tuple[Move | None, ...] = ()
-    """What the queries are moved by, in the order in which it is applied; None = not moved."""
+    """Moves of the queries, in the order in which they are applied; None = not moved."""
     key_moves: tuple[Move | None, ...] = ()
     content: tuple[ContentTerm, ...] = ()
     inputs: tuple[InputTerm, ...] = ()
-    """What is added to the layer's input, before queries, keys and values are projected from it."""
+    """Added to the layer's input, before queries, keys and values are projected from it."""
     sinks: tuple[SinkTerm, ...] = ()
-    """What is added to the denominator of the softmax."""
+    """Added to the denominator of the softmax."""
     window: int | None = None
     """Tokens that a query sees on a visible side, itself included; None = all that the mask lets it see."""
     positions: tuple[Positions, Positions] | None = field(default=None, compare=False)

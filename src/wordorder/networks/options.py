@@ -28,7 +28,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "classic": {"norm": "layer", "activation": "gelu", "qk_norm": "none", "use_bias": True},
     "modern": {"norm": "rms", "activation": "swiglu", "qk_norm": "rms", "use_bias": False},
 }
-"""What a block's name says of its parts, where nothing else is said: BERT's, and that of decoders since 2024."""
+"""The parts of a block by its name, where no option sets them: BERT's block, and that of decoders since 2024."""
 
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}

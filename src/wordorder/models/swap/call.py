@@ -77,7 +77,7 @@ class Call:
     cache: Any = None
     """The cache of the self-attention of all layers; features of layer n are in its layer n + number of layers."""
     tokens_BT: Tensor | None = None
-    """Which of the rows are no padding; None = all."""
+    """True at tokens, False at padding, (B, T); None = all are tokens."""
     checkpointed: bool = False
     """Layers are computed again for their gradients, so that nothing that they make may be kept for the next one."""
     features: dict[int, TokenFeatures] = field(default_factory=dict)

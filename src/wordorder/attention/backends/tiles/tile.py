@@ -112,7 +112,7 @@ class TileMask:
         self.with_band: Mask | Tensor | None = mask
         self.rest: Mask | Tensor | None = mask
         self.of_band: tuple[object, list[Tensor | None]] = None, []
-        """Where a tile stands to the diagonals, and what is added to it: most of a band stand alike."""
+        """A tile's offset to the diagonals, and the tensors added at that offset: most tiles of a band share it."""
         if isinstance(mask, Mask) and not isinstance(mask.key, Packed):
             self._read(mask)
 
