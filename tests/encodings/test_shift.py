@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from wordorder import Decoder, Encoder, MultiheadAttention, SegmentRecurrence
 from wordorder.encodings import TokenShift, build_encoding
+from wordorder.encodings.shift import TokenShiftTerm
 from wordorder.errors import BadInput
 from wordorder.models import WordOrderDecoderConfig, WordOrderDecoderForCausalLM
 from wordorder.networks import check_encoding, initialise
@@ -223,3 +224,17 @@ def test_torchs_attention_with_it_equals_a_changed_input_with_every_gradient(cau
 def test_sizes_out_of_range_are_named(name):
     with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
         TokenShift(**{"width": 8, "layers": 1, name: 0})
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_a_jacobian_and_second_derivatives_are_those_of_the_sum(vectorize):
+    shift = TokenShift(3, layers=1, reach=2, bidirectional=True).double()
+    nn.init.normal_(shift.weight)
+    term = shift(Contiguous(4), Contiguous(4))
+    x = torch.randn(1, 4, 3, dtype=torch.float64, requires_grad=True)
+    jacobian = torch.autograd.functional.jacobian(term.added, x, vectorize=vectorize).view(4, 3, 4, 3)
+    for t in range(4):
+        for r in range(4):
+            weight = shift.weight[0, shift.steps.index(t - r)] if t - r in shift.steps else torch.zeros(3)
+            assert_close(jacobian[t, :, r], torch.diag(weight).double())
+    assert torch.autograd.gradgradcheck(lambda x, w: TokenShiftTerm(w, shift.steps, ()).added(x), (x, shift.weight))

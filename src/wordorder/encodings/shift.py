@@ -1,8 +1,11 @@
 """Token shift: each layer's input is mixed with that of the tokens around, by a short convolution."""
 
+# torch's autograd functions are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +13,7 @@ from torch.nn import functional as F
 
 from wordorder.encodings.places import Generators, InputTerm, OnLayerInput, check_positive
 from wordorder.ops import Packed, Positions
+from wordorder.ops.execution import transformed
 
 
 class TokenShift(OnLayerInput):
@@ -108,6 +112,8 @@ class TokenShiftTerm(InputTerm):
 
     def added(self, x_BNC: Tensor) -> Tensor:
         # A sum of shifted rows: on CPUs torch's depthwise convolution is slower, and it would mix packed texts.
+        if not (torch.compiler.is_compiling() or transformed()):
+            return _Convolution.apply(x_BNC, self.weight_LMC[self.index].type_as(x_BNC), self.steps, self.other_texts)
         shifted = _shifted(x_BNC, self.steps)
         if self.other_texts:
             shifted = [rows.masked_fill(other, 0) for rows, other in zip(shifted, self.other_texts, strict=True)]
@@ -116,6 +122,44 @@ class TokenShiftTerm(InputTerm):
         for shifted_BNC, weight_C in zip(shifted[1:], weight_MC[1:], strict=True):
             added_BNC = torch.addcmul(added_BNC, shifted_BNC, weight_C)
         return added_BNC
+
+
+class _Convolution(torch.autograd.Function):
+    """`TokenShiftTerm.added` in place, forward and backward: less than half of the time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_BNC: Tensor, weight_MC: Tensor, steps: tuple[int, ...], other_texts: tuple[Tensor, ...]
+    ) -> Tensor:
+        ctx.steps, ctx.other_texts = steps, other_texts
+        ctx.save_for_backward(x_BNC, weight_MC)
+        added_BNC = torch.zeros_like(x_BNC)
+        for index, step in enumerate(steps):
+            at, read = _pairs(x_BNC.shape[1], step)
+            rows = x_BNC[:, read]
+            if other_texts:
+                rows = rows.masked_fill(other_texts[index][:, at], 0)
+            added_BNC[:, at].addcmul_(rows, weight_MC[index])
+        return added_BNC
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x_BNC, weight_MC = ctx.saved_tensors
+        to_x, to_weight = torch.zeros_like(grad_outputs[0]), list[Tensor]()
+        for index, step in enumerate(ctx.steps):
+            at, read = _pairs(x_BNC.shape[1], step)
+            gradient = grad_outputs[0][:, at]
+            if ctx.other_texts:
+                gradient = gradient.masked_fill(ctx.other_texts[index][:, at], 0)
+            to_x[:, read].addcmul_(gradient, weight_MC[index])
+            to_weight.append((gradient * x_BNC[:, read]).sum((0, 1)))
+        return to_x, torch.stack(to_weight), None, None
+
+
+def _pairs(rows: int, step: int) -> tuple[slice, slice]:
+    """Return the rows t for which there is a row t - step, and those rows."""
+    count, at, read = max(rows - abs(step), 0), max(step, 0), max(-step, 0)
+    return slice(at, at + count), slice(read, read + count)
 
 
 def _shifted(x_BNC: Tensor, steps: tuple[int, ...]) -> list[Tensor]:
