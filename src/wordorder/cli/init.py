@@ -8,7 +8,6 @@ import typer
 
 from wordorder.cli.output import print_text
 from wordorder.errors import BadInput
-from wordorder.section import unknown_choice
 
 
 def init(
@@ -60,6 +59,7 @@ def init(
             raise BadInput(f"{name}: a copy takes --out alone; for a recipe of your own data leave {name} out")
         _copy(name, out)
         return
+    from wordorder.section import unknown_choice
     from wordorder.tasks import TASKS
     from wordorder.training.recipe.starter import write_starter
 
