@@ -11,6 +11,7 @@ import torch
 from wordorder.attention import BACKENDS, Call, choice, choose_backend
 from wordorder.attention.backends import triton
 from wordorder.attention.backends.reference import Reference
+from wordorder.attention.backends.triton.measured import MEASURED
 from wordorder.attention.call import _gpu
 from wordorder.attention.choice import VARIABLE
 from wordorder.errors import BadInput
@@ -216,7 +217,7 @@ def test_no_call_that_was_measured_takes_the_slower_backend(monkeypatch):
 
 def test_every_length_at_which_triton_is_taken_was_measured():
     rows = list(measured_rows())
-    for kind, least in triton.MEASURED["sm_90"].items():
+    for kind, least in MEASURED["sm_90"].items():
         pairs = [
             facts["queries"] ** 2
             for _, facts, taken in rows

@@ -10,7 +10,7 @@ from allocations import allocations
 
 from wordorder import Encoder
 from wordorder.attention import attention
-from wordorder.attention.backends import flex
+from wordorder.attention.backends.flex import arguments
 from wordorder.encodings import Terms
 from wordorder.ops import Contiguous, LowRankBias, Mask, Packed, ToeplitzBias
 
@@ -82,7 +82,7 @@ def test_flex_hands_over_no_matrix_of_scores(mask, monkeypatch):
         del q, k, handed
         return torch.empty_like(v)
 
-    monkeypatch.setattr(flex, "_flex_attention", lambda device: fused)
+    monkeypatch.setattr(arguments, "flex_attention", lambda device: fused)
 
     def at(N):
         def prepare():

@@ -21,8 +21,6 @@ MOST_KEPT = 256 * 2**20
 """Most bytes of weights that a layer may keep for its backward pass."""
 LARGEST_MATRIX = 256 * 2**20
 """Most bytes of bias that may be written out on a CPU; on a GPU that many always may, gradient included."""
-
-
 NARROW = 2
 """A query's window is narrow where it is at most one part in so many of the keys."""
 LONGEST_WRITTEN = 1024

@@ -15,20 +15,6 @@ from wordorder.ops import Bias, Mask
 if TYPE_CHECKING:
     from wordorder.attention.backends.triton.operands import KernelBias, KernelMask
 
-LARGEST_MATRIX = 256 * 2**20
-"""Most bytes of bias and its gradient that may always be written out."""
-CARD_SHARE = 16
-"""They may take one part in so many of the card's memory, too."""
-MEASURED = {"sm_90": {"table": 2_048**2, "low-rank": 8_192**2}}
-"""Least T * S from which Triton trains faster than SDPA with the bias written out, by GPU and kind of bias.
-
-From benchmarks/results/gpu-h200-*.json: in 16 bits without dropout. All else that was measured went to SDPA.
-"""
-LEAST_SCORES = 8 * 12 * 2_048**2
-"""Fewest scores of all heads and examples at which Triton won; with fewer, launches take longer than the scores."""
-NARROW = 4
-"""A window is narrow where it is at most one part in so many of the keys: SDPA, which writes the mask out and computes
-every score, then has at least three times the products. Counted, not measured."""
 TRITON = find_spec("triton") is not None
 """Whether Triton is installed; torch brings it along on Linux with a GPU."""
 WIDEST_HEAD = 256
@@ -81,7 +67,9 @@ class Triton(Backend):
     def at_home(self, call: Call) -> bool:
         if call.device.type != "cuda":
             return False
-        return call.return_lse or is_too_large(call) or _is_faster(call) or _is_narrow(call)
+        from wordorder.attention.backends.triton.measured import is_faster, is_narrow, is_too_large
+
+        return call.return_lse or is_too_large(call) or is_faster(call) or is_narrow(call)
 
     def compiles(self, call: Call) -> bool:
         del call
@@ -125,32 +113,3 @@ def compiler_refusal(call: Call) -> str | None:
     if call.gpu.startswith("sm_") and int(call.gpu.removeprefix("sm_")) < 80:
         return f"wants a GPU of compute capability 8.0 (sm_80) or above, got {call.gpu}; take backend=None"
     return "failed the self-test of Triton's kernels on this device; take backend=None" if call.kernels_fail else None
-
-
-def is_too_large(call: Call) -> bool:
-    """Tell whether the written-out bias and its gradient, which torch's kernels write for every example, are too large.
-
-    Not where lengths are symbols: a comparison would bind a compiled or exported graph to those of its example.
-    """
-    if call.traced:
-        return False
-    learns = call.training and call.bias == "learned"
-    gradients = call.batch * call.heads * call.queries * call.keys * call.dtype.itemsize if learns else 0
-    return call.matrix_bytes + gradients > max(LARGEST_MATRIX, call.memory // CARD_SHARE)
-
-
-def _is_faster(call: Call) -> bool:
-    """Tell whether Triton was measured to train faster than SDPA on such a call."""
-    learns = call.training and call.bias == "learned" and call.structured and not call.dense_content
-    if call.traced or not learns or call.dropout or call.dtype.itemsize != 2:
-        return False
-    least, pairs = MEASURED.get(call.gpu, {}).get("low-rank" if call.rank else "table"), call.queries * call.keys
-    return least is not None and pairs >= least and call.batch * call.heads * pairs >= LEAST_SCORES
-
-
-def _is_narrow(call: Call) -> bool:
-    """Tell whether a window hides so much that the kernels, which skip what is hidden, have few products left."""
-    if call.traced or call.span is None or call.dense_content or call.dtype.itemsize != 2:
-        return False
-    seen = call.queries * call.span
-    return call.span * NARROW <= call.keys and call.batch * call.heads * seen * NARROW >= LEAST_SCORES
