@@ -9,6 +9,7 @@ from torch import Tensor
 from wordorder.encodings import Terms
 from wordorder.ops import DenseBias, LowRankBias, Mask, Packed
 from wordorder.ops.execution import transformed
+from wordorder.ops.positions import shift_between
 
 BiasKind = Literal["none", "fixed", "learned"]
 
@@ -48,6 +49,9 @@ class Call:
     """The bias of one of these is not of low rank."""
     span: int | None = None
     """Most keys that a query sees, where the mask is a window; None = all."""
+    reach: int | None = None
+    """Diagonals outside of which the bias is constant on either side, beside parts of low rank (0: these alone), under
+    a mask that is causal, of padding or none; None = there are none."""
     masked: bool = False
     """The mask differs between examples, so that bias and mask together need a matrix for each."""
     training: bool = False
@@ -81,10 +85,27 @@ class Call:
         span = None
         if isinstance(mask, Mask) and mask.low is not None and mask.high is not None:
             span = mask.high - mask.low + 1
-        rank, structured = 0, True
+        traced = torch.compiler.is_compiling()
+        rank, structured, edges, constant = 0, True, None, not traced
         for part in () if bias is None else bias.parts():
             structured &= not isinstance(part, DenseBias)
-            rank += part.key_factor_BHSR.shape[-1] if isinstance(part, LowRankBias) else 0
+            if isinstance(part, LowRankBias):
+                rank += part.key_factor_BHSR.shape[-1]
+            else:
+                constant &= edges is None and part.edges is not None and not part.may_hide
+                edges = part.edges
+        if edges is not None:  # some key is near
+            constant &= edges[0] < self.queries + self.keys - 2 and edges[1] > 0
+        reach = (0 if edges is None else edges[1] - edges[0] - 1) if constant else None
+        if constant and mask is not None:
+            shift = None
+            if isinstance(mask, Mask) and mask.low is None:
+                shift = shift_between(mask.query, mask.key)
+                if shift is not None and edges is not None and mask.high is not None:
+                    # a causal mask hides what is far on the right, or it hides a part of what is constant
+                    column = mask.high - shift + self.queries - 1
+                    shift = shift if edges[0] < column < edges[1] else None
+            reach = None if shift is None else reach
         training = torch.is_grad_enabled()
         learns, dense_content = bias is not None and bias.requires_grad, False
         for term in terms.content:
@@ -103,9 +124,10 @@ class Call:
             content=bool(terms.content),
             dense_content=dense_content,
             span=span,
+            reach=reach,
             masked=masked,
             training=training,
-            traced=torch.compiler.is_compiling(),
+            traced=traced,
             transformed=transformed(),
             gpu=gpu,
             memory=memory,

@@ -310,6 +310,9 @@ class OnScores(InAttention):
 class OnDistance(OnScores):
     """An encoding whose bias depends on signed distance alone: a Toeplitz matrix where positions are contiguous."""
 
+    constant_from: int | None = None
+    """All distances from here on have one number on either side; None = they differ."""
+
     @abstractmethod
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the values for integer distances ``key - query`` of any shape: (H, *shape of distance)."""
@@ -327,7 +330,9 @@ class OnDistance(OnScores):
         shift = shift_between(query, key)
         if shift is not None:
             distance_W = diagonal_distances(query.length, key.length, shift, device)
-            return ToeplitzBias(self.at_distance(distance_W, dtype), query.length, may_hide=False)
+            zero, reach = query.length - 1 - shift, self.constant_from  # zero: the column of distance 0
+            edges = None if reach is None else (zero - reach, zero + reach)
+            return ToeplitzBias(self.at_distance(distance_W, dtype), query.length, may_hide=False, edges=edges)
         return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1), may_hide=False)
 
 

@@ -21,6 +21,8 @@ class Bias(ABC):
 
     may_hide: bool = False
     """Whether entries can be -inf; False spares backends the search for rows that see nothing."""
+    edges: tuple[int, int] | None = None
+    """Of a `ToeplitzBias` that is constant beyond a distance: see there."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -116,6 +118,8 @@ class ToeplitzBias(Bias):
     """Per head the values for j - i = -(T-1) .. S-1, so W = T + S - 1."""
     queries: int
     may_hide: bool = field(default=True, kw_only=True)
+    edges: tuple[int, int] | None = field(default=None, kw_only=True)
+    """Columns a and b: the table is one number up to a, and one from b on; either may be outside. None = unknown."""
 
     @property
     def keys(self) -> int:
@@ -134,7 +138,7 @@ class ToeplitzBias(Bias):
         return self.queries, self.keys
 
     def to(self, dtype: torch.dtype) -> "ToeplitzBias":
-        return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self.may_hide)
+        return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self.may_hide, edges=self.edges)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -161,7 +165,10 @@ class SumBias(Bias):
         return self.summands[0].lengths
 
     def to(self, dtype: torch.dtype) -> "SumBias":
-        return SumBias([summand.to(dtype) for summand in self.summands])
+        for tensor in self._tensors:
+            if tensor.dtype != dtype:
+                return SumBias([summand.to(dtype) for summand in self.summands])
+        return self
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

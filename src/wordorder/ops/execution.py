@@ -71,8 +71,8 @@ def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     Any other one must be called: adapters add to the weight, offloading loads it as the module is called.
     """
     parts = vars(module)
-    tools = ("forward", "_forward_pre_hooks", "_forward_hooks")
-    return type(module) is kind and not any(parts.get(name) for name in tools)
+    changed = parts.get("forward") or parts["_forward_pre_hooks"] or parts["_forward_hooks"]
+    return type(module) is kind and not changed
 
 
 def call_as_constant(module: nn.Module, x: Tensor) -> Tensor:
