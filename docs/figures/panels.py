@@ -12,9 +12,11 @@ from torch import Tensor
 
 import wordorder
 from wordorder import encodings
-from wordorder.encodings import pattern_of
+from wordorder.attention import Call
+from wordorder.attention.backends.far_and_near.regions import prepare
+from wordorder.encodings import Terms, pattern_of
 from wordorder.inspection import score_maps
-from wordorder.ops import Arbitrary, Contiguous, t5_bucket
+from wordorder.ops import Arbitrary, Contiguous, Mask, ToeplitzBias, t5_bucket
 
 Panel = Callable[[Any, Any], None]
 COLOURS = [plt.get_cmap("viridis")(x / 4) for x in range(4)]
@@ -440,6 +442,37 @@ def seen_by(kind: str) -> Panel:
     return draw
 
 
+CENTRED = {"ha": "center", "va": "center", "fontsize": 8}
+
+
+def far_and_near(high: int | None, of_tokens: int = 24) -> Panel:
+    """Return a panel of the parts of the scores of 24 tokens, with a table that is constant from distance 4 on."""
+
+    def draw(axes: Any, _: Any) -> None:
+        places, zero = Contiguous(of_tokens), of_tokens - 1
+        table = ToeplitzBias(torch.zeros(1, 2 * of_tokens - 1), of_tokens, may_hide=False, edges=(zero - 4, zero + 4))
+        q_BHTD = torch.zeros(1, 1, of_tokens, 1)
+        prepared = prepare(Terms(bias=table, scale=1.0), Mask(places, places, high=high), Call.of(q_BHTD, q_BHTD))
+        hidden, near, left, right = 0.0, 1.0, 0.35, 0.6
+        place = torch.arange(of_tokens)
+        distance = place[None] - place[:, None]
+        part = torch.where((distance.abs() < 4) & (distance <= (of_tokens if high is None else high)), near, hidden)
+        for region in prepared.regions:
+            triangle = torch.ones(region.queries.stop - region.queries.start, region.keys.stop - region.keys.start)
+            seen = triangle.triu() if region.side else triangle.tril()
+            part[region.queries, region.keys] += (right if region.side else left) * seen
+        axes.imshow(part.numpy(), cmap="Blues", vmin=0, vmax=1.3, interpolation="nearest")
+        axes.text(5, 18, "far left", **CENTRED)
+        if high is None:
+            axes.text(18, 5, "far right", **CENTRED)
+        axes.text(*((11.5, 11.5) if high is None else (10.2, 12.2)), "near", **CENTRED, rotation=-45, color="white")
+        axes.set_xlabel("key j")
+        axes.set_ylabel("query i")
+        axes.set_title("encoder" if high is None else "decoder")
+
+    return draw
+
+
 PANELS: dict[str, dict[str, Panel]] = {
     "none": {"causal": causal_mask_alone},
     "sinusoidal": {"table": sines},
@@ -465,6 +498,7 @@ PANELS: dict[str, dict[str, Panel]] = {
     "tupe": {part: tupe_map(part) for part in ("absolute", "relative", "sum")},
     "complex-order": {"waves": waves, "moved": moved_by},
     "compositions": {"mixed": layers_of("rope+tupe-a*3,none"), "plain": layers_of("rope*3,none")},
+    "far-and-near": {"encoder": far_and_near(None), "decoder": far_and_near(0)},
     "memory": {kind: seen_by(kind) for kind in ("segment-recurrence", "look-ahead-decoder", "look-ahead-encoder")},
 }
 """Panels by page and name."""

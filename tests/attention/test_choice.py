@@ -261,7 +261,7 @@ def test_the_variable_forces_what_the_backend_can_do(monkeypatch):
 
 def test_a_wrong_variable_is_named(monkeypatch):
     monkeypatch.setenv(VARIABLE, "flash")
-    known = "kept-tiles, recomputed-tiles, triton, flex, sdpa, reference"
+    known = "kept-tiles, far-and-near, recomputed-tiles, triton, flex, sdpa, reference"
     with pytest.raises(BadInput, match=f"WORDORDER_BACKEND must be one of {known}, or not be set, got 'flash'"):
         choose_backend(Call(**CALL))
 

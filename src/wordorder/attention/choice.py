@@ -3,6 +3,7 @@
 import os
 
 from wordorder.attention.backends.backend import Backend
+from wordorder.attention.backends.far_and_near import FarAndNear
 from wordorder.attention.backends.flex import Flex
 from wordorder.attention.backends.reference import Reference
 from wordorder.attention.backends.sdpa import Sdpa
@@ -14,7 +15,7 @@ from wordorder.errors import BadInput
 VARIABLE = "WORDORDER_BACKEND"
 """The environment variable that forces a backend wherever no argument does."""
 
-BACKENDS: list[Backend] = [Tiles(keep=True), Tiles(keep=False), Triton(), Flex(), Sdpa(), Reference()]
+BACKENDS: list[Backend] = [Tiles(keep=True), FarAndNear(), Tiles(keep=False), Triton(), Flex(), Sdpa(), Reference()]
 """All backends, in the order in which they are asked; one of your own goes to the front."""
 
 

@@ -61,7 +61,7 @@ class T5(OnDistance):
         check_positive(scale=scale)
         self.heads, self.head_dim, self.scale = heads, head_dim, scale
         self.buckets, self.max_distance, self.bidirectional = buckets, max_distance, bidirectional
-        self.constant_from = max_distance
+        self.constant_from = max_distance if type(self).at_distance is T5.at_distance else None
         self.table = nn.Embedding(buckets, heads)
         self.at_distance(self.table.weight.new_zeros(1).long())  # raises where the numbers do not fit together
 

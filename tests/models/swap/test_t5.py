@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from wordorder.attention.backends.far_and_near import FarAndNear
 from wordorder.models import swap_encoding, unswap
 from wordorder.models.pretrained import CACHE
 
@@ -120,6 +121,15 @@ def test_outputs_and_gradients_are_those_of_eager_attention(name, side):
     output, gradients = step(model_of(name, "added"), side)
     assert len(gradients) == len(expected[1]) + (1 if name == "encoder alone" else 2)
     assert_same((output, {weight: gradients[weight] for weight in expected[1]}), expected)
+
+
+def test_its_own_table_trains_by_far_and_near(monkeypatch):
+    """As it does by choice from 2,048 tokens on, without padding: transformers hands padding over as a matrix."""
+    expected, attend, calls = step(model_of("T5")), FarAndNear.attend, []
+    monkeypatch.setenv("WORDORDER_BACKEND", "far-and-near")
+    monkeypatch.setattr(FarAndNear, "attend", lambda *given, **more: calls.append(0) or attend(*given, **more))
+    assert_same(step(model_of("T5", "copied")), expected)
+    assert len(calls) >= 4  # two layers of either stack
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"use_cache": False}, {"cache_implementation": "static"}])

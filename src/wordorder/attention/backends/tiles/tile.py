@@ -133,7 +133,7 @@ class TileMask:
         """
         start, stop = 0, self.keys
         if self.stops is not None:
-            stop = max(self.stops) if example is None else self.stops[example]
+            stop = max(self.stops, default=0) if example is None else self.stops[example]
         if self.lowest is not None:
             start = max(start, rows.start + self.lowest)
         if self.highest is not None:

@@ -1,0 +1,75 @@
+"""Attention with a bias that is constant beyond a distance: torch's fused kernels for far keys, tiles for near ones."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.backends.backend import Backend
+from wordorder.attention.call import Call
+from wordorder.encodings import Terms
+from wordorder.ops import Bias, Mask
+
+if TYPE_CHECKING:
+    from wordorder.attention.backends.far_and_near.regions import InTiles, Prepared
+
+KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
+"""torch's fused kernel, a private operator: it returns the log-sum-exp, and its backward pass takes it."""
+HAS_KERNEL = hasattr(torch.ops.aten, KERNEL)
+FEWEST_KEYS = {torch.bfloat16: 1024, torch.float32: 2048, torch.float64: 2048}
+"""Number of keys from which it was measured to be faster than tiles."""
+LOW_RANK_ALONE = 512
+"""The same in bfloat16 without a table."""
+NARROW = {torch.bfloat16: 4, torch.float32: 8, torch.float64: 8}
+"""The band where the table differs is at most one part in so many of the keys."""
+
+
+class FarAndNear(Backend):
+    """Long texts on a CPU, where the bias is constant beyond a distance or of low rank."""
+
+    name = "far-and-near"
+
+    def refusal(self, call: Call) -> str | None:
+        if call.device.type != "cpu" or call.traced or call.transformed or call.dtype == torch.float16:
+            return "computes in bfloat16, float32 or float64 on a CPU, outside torch.compile and torch.func; take None"
+        if call.return_weights or call.dropout > 0:
+            return "gives no attention weights and no dropout; take backend='reference' or None"
+        if call.reach is None:
+            return "wants a bias that is constant beyond a distance or of low rank, and no window; take None"
+        if call.content and (call.dense_content or call.dtype == torch.bfloat16):
+            return "takes terms by content of low rank alone, and not in bfloat16; take None"
+        if not HAS_KERNEL:
+            return f"needs an operator that torch {torch.__version__} does not have; take None"
+        return None
+
+    def at_home(self, call: Call) -> bool:
+        if call.device.type != "cpu" or call.bias == "none" or call.reach is None:
+            return False
+        alone = call.dtype == torch.bfloat16 and call.reach == 0
+        least = max(LOW_RANK_ALONE if alone else FEWEST_KEYS[call.dtype], NARROW[call.dtype] * call.reach)
+        least *= 1 if call.training else 2  # all layers share what SDPA writes out
+        return call.keys >= least and call.queries * call.keys >= least**2
+
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> "Prepared | InTiles":
+        from wordorder.attention.backends.far_and_near.regions import prepare
+
+        assert not isinstance(mask, Tensor)
+        return prepare(terms, mask, call)
+
+    def attend(
+        self,
+        q_BHTD: Tensor,
+        k_BHSD: Tensor,
+        v_BHSE: Tensor,
+        prepared: "Prepared | InTiles",
+        added: Bias | None,
+        *,
+        scale: float,
+        dropout: float,
+        return_lse: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        from wordorder.attention.backends.far_and_near.passes import attend
+
+        del dropout  # refused
+        outside: Any = torch.compiler.disable(attend)  # pyright: ignore[reportUnknownMemberType]  # as of tiles
+        return outside(q_BHTD, k_BHSD, v_BHSE, prepared, added, scale=scale, return_lse=return_lse)
