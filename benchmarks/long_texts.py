@@ -9,32 +9,59 @@ is the limit, 1.00: no positions, or no window. Of decoders the whole step is ti
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from timing import extra_memory, in_a_process, interleave, machine
 
 import wordorder
+from wordorder.attention.choice import VARIABLE
 
 WIDTH, HEADS, VOCABULARY = 256, 4, 1000
+
+
+class Layer(NamedTuple):
+    """The attention of one layer alone, heads of 64 channels."""
+
+    batch: int
+    tokens: int
+    causal: bool
+
+
 DECODER = "decoder, 2 layers of width 256, 1 x 1,024 tokens"
-LAYER = "attention of a layer, 1 x 4 heads x 4,096 tokens"
+LAYERS = {
+    "attention of a layer, 1 x 4 heads x 4,096 tokens": Layer(1, 4096, causal=True),
+    "attention of an encoder's layer, 1 x 4 heads x 4,096 tokens": Layer(1, 4096, causal=False),
+    "attention of an encoder's layer, 2 x 4 heads x 4,096 tokens": Layer(2, 4096, causal=False),
+    "attention of an encoder's layer, 2 x 4 heads x 8,192 tokens": Layer(2, 8192, causal=False),
+}
+TILES = ", in tiles"
+"""Behind the name of an encoding: by the backend that `far-and-near` is compared with."""
+OF_LAYERS = (
+    ("none", "none@512", "t5@512", "t5", f"t5{TILES}", "tupe-r", f"tupe-r{TILES}"),
+    ("none", "tupe-a", f"tupe-a{TILES}", "tupe-r", f"tupe-r{TILES}"),
+    ("none", "t5", f"t5{TILES}"),
+    ("none", "t5", f"t5{TILES}"),
+)
 CANDIDATES: dict[str, tuple[str, ...]] = {
     DECODER: ("none", "rope", "xpos", "pope", "none+shift", "transformer-xl", "relative-logits", "fox", "path", "dape"),
-    LAYER: ("none", "none@512", "t5", "t5@512"),
+    **dict(zip(LAYERS, OF_LAYERS, strict=True)),
 }
 
 
-def step_of(section: str, encoding: str, tokens: int | None = None) -> Callable[[], None]:
+def step_of(section: str, candidate: str, tokens: int | None = None) -> Callable[[], None]:
     """Return a training step on one text, or forward and backward of attention."""
     torch.manual_seed(0)
-    if section == LAYER:
-        return attention_of(encoding, tokens or 4096)
+    if section in LAYERS:
+        layer = LAYERS[section]
+        return attention_of(candidate, layer._replace(tokens=tokens or layer.tokens))
     tokens = tokens or 1024
-    decoder = wordorder.Decoder(VOCABULARY, encoding=encoding, max_positions=tokens, width=WIDTH, layers=2, heads=HEADS)
+    options = {"width": WIDTH, "layers": 2, "heads": HEADS}
+    decoder = wordorder.Decoder(VOCABULARY, encoding=candidate, max_positions=tokens, **options)
     token_ids_BT = torch.randint(VOCABULARY, (1, tokens))
 
     def step() -> None:
@@ -44,14 +71,18 @@ def step_of(section: str, encoding: str, tokens: int | None = None) -> Callable[
     return step
 
 
-def attention_of(encoding: str, tokens: int) -> Callable[[], None]:
+def attention_of(candidate: str, layer: Layer) -> Callable[[], None]:
     """Return forward and backward of one layer's attention, from queries, keys and values on."""
-    positional = wordorder.Positional(encoding, width=WIDTH, heads=HEADS, layers=1, max_positions=tokens, causal=True)
-    q, k, v = (torch.randn(1, HEADS, tokens, WIDTH // HEADS, requires_grad=True) for _ in range(3))
-    upstream = torch.randn(1, HEADS, tokens, WIDTH // HEADS)
-    x_BTC = torch.zeros(1, tokens, WIDTH)  # tells length, dtype and device
+    encoding, sizes = candidate.removesuffix(TILES), {"width": WIDTH, "heads": HEADS, "layers": 1}
+    positional = wordorder.Positional(encoding, **sizes, max_positions=layer.tokens, causal=layer.causal)
+    shape = layer.batch, HEADS, layer.tokens, WIDTH // HEADS
+    q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
+    upstream = torch.randn(shape)
+    x_BTC = torch.zeros(layer.batch, layer.tokens, WIDTH)  # tells length, dtype and device
+    backend = "recomputed-tiles" if candidate.endswith(TILES) else ""
 
     def step() -> None:
+        os.environ[VARIABLE] = backend
         positional.zero_grad(set_to_none=True)
         positional.prepare(x_BTC).attend(0, q, k, v).backward(upstream)
 
@@ -70,7 +101,8 @@ def measure(rounds: int) -> dict[str, Any]:
     sections: dict[str, Any] = {}
     for section, encodings in CANDIDATES.items():
         candidates = {encoding: step_of(section, encoding) for encoding in encodings}
-        sections[section] = interleave(candidates, limit=encodings[0], rounds=rounds)
+        long = section in LAYERS and LAYERS[section].tokens > 4096
+        sections[section] = interleave(candidates, limit=encodings[0], rounds=rounds // 2 if long else rounds)
         for encoding, row in sections[section].items():
             row["extra_bytes"] = int(in_a_process(__file__, "--memory-of", section, encoding))
     return sections
