@@ -22,7 +22,7 @@ class Bias(ABC):
     may_hide: bool = False
     """Whether entries can be -inf; False spares backends the search for rows that see nothing."""
     edges: tuple[int, int] | None = None
-    """Of a `ToeplitzBias` that is constant beyond a distance: see there."""
+    """The columns beyond which a `ToeplitzBias` is constant: see there."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -119,7 +119,7 @@ class ToeplitzBias(Bias):
     queries: int
     may_hide: bool = field(default=True, kw_only=True)
     edges: tuple[int, int] | None = field(default=None, kw_only=True)
-    """Columns a and b: the table is one number up to a, and one from b on; either may be outside. None = unknown."""
+    """Columns a and b: one number up to a, one from b on, whose gradient may stand in one column; None = unknown."""
 
     @property
     def keys(self) -> int:

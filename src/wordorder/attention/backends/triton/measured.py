@@ -1,4 +1,4 @@
-"""Where the kernels are to be taken: measured or counted to be faster than SDPA, or a bias too large to write out."""
+"""Calls for the kernels: measured or counted to be faster than SDPA, or with a bias too large to write out."""
 
 from wordorder.attention.call import Call
 
