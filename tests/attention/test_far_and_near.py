@@ -261,6 +261,7 @@ def test_padding_all_over_the_text_goes_to_tiles():
 
 
 SHORT = {"training": True, "dtype": torch.bfloat16}
+MIDDLE = {"training": True, "queries": 2048, "keys": 2048}
 
 
 def long_call(**facts):
@@ -276,6 +277,9 @@ def long_call(**facts):
         ({"bias": "fixed", "reach": 255, "keys": 2048, "queries": 2048}, "sdpa"),
         ({"bias": "learned", "reach": 255, "keys": 2048, "queries": 2048, "training": True}, "far-and-near"),
         ({"bias": "learned", "reach": 255, "keys": 2047, "queries": 2047, "training": True}, "recomputed-tiles"),
+        ({**MIDDLE, "bias": "learned", "reach": 255, "rank": 64}, "recomputed-tiles"),
+        ({**MIDDLE, "bias": "learned", "reach": 255}, "far-and-near"),
+        ({**MIDDLE, "bias": "learned", "reach": 0, "rank": 64}, "far-and-near"),
         ({"bias": "learned", "reach": 255, "keys": 8192, "queries": 1, "training": True}, "sdpa"),
         ({**SHORT, "bias": "learned", "reach": 255, "keys": 1024, "queries": 1024}, "far-and-near"),
         ({**SHORT, "bias": "learned", "reach": 0, "keys": 512, "queries": 512}, "far-and-near"),

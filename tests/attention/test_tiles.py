@@ -72,6 +72,37 @@ def test_a_relative_bias_in_tiles(backend, dtype, mask, share, kind, monkeypatch
         assert_within(ours, exact, dtype)
 
 
+@pytest.mark.parametrize("backend", TILES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mask", ["all", "padded on the right", "causal and padded", "within"])
+@pytest.mark.parametrize("far", [1, 4, 8, 30])
+def test_a_table_that_is_constant_beyond_a_distance(backend, dtype, mask, far, monkeypatch):
+    """Tiles in which it is one number, near ones, and those between."""
+    from wordorder.attention.backends.tiles import tile
+
+    monkeypatch.setattr(tile, "ROW_TILE", 8 * 60)
+    monkeypatch.setattr(tile, "SQUARE_TILE", (8, 10))
+    monkeypatch.setattr(tile, "BAND_ROWS", 8)
+    T, S = 47, 60
+    q, k, v = (torch.randn(3, n, HEADS, CHANNELS).transpose(1, 2) for n in (T, S, S))
+    numbers, factors = 0.6 * torch.randn(HEADS, 2 * far + 1), [0.6 * torch.randn(1, HEADS, n, 3) for n in (T, S)]
+    upstream = torch.randn(3, HEADS, T, CHANNELS)
+
+    def output_and_gradients(backend, wide, edges):
+        leaves = [x.to(dtype).to(wide) for x in (q, k, v)]
+        leaves += [x.to(torch.promote_types(wide, torch.float32)) for x in (numbers, *factors)]
+        leaves = [x.requires_grad_() for x in leaves]
+        table = leaves[3][:, torch.arange(1 - T, S).clamp(-far, far) + far]
+        bias = LowRankBias(*leaves[4:]) + ToeplitzBias(table, T, may_hide=False, edges=edges)
+        output = attention(*leaves[:3], Terms(0.3, bias), masks(T, S)[mask], backend=backend)
+        return output, *torch.autograd.grad(output, leaves, upstream.to(dtype).to(output.dtype))
+
+    zero = T - 1  # the column of the diagonal j = i
+    slow = output_and_gradients("reference", torch.float64, None)
+    for ours, exact in zip(output_and_gradients(backend, dtype, (zero - far, zero + far)), slow, strict=True):
+        assert_within(ours, exact, dtype)
+
+
 @pytest.mark.parametrize("backend", ["sdpa", *TILES])
 @pytest.mark.parametrize(
     ("mask", "sees"),

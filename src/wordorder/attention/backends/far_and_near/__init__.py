@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
 """torch's fused kernel, a private operator: it returns the log-sum-exp, and its backward pass takes it."""
 HAS_KERNEL = hasattr(torch.ops.aten, KERNEL)
-FEWEST_KEYS = {torch.bfloat16: 1024, torch.float32: 2048, torch.float64: 2048}
-"""Number of keys from which it was measured to be faster than tiles."""
-LOW_RANK_ALONE = 512
-"""The same in bfloat16 without a table."""
+FEWEST_KEYS = {torch.bfloat16: (512, 1024, 1024), torch.float32: (2048, 2048, 3072), torch.float64: (2048, 2048, 3072)}
+"""Keys from which it was measured to be faster than tiles: with low rank alone, with a table alone, with both."""
 NARROW = {torch.bfloat16: 4, torch.float32: 8, torch.float64: 8}
 """The band where the table differs is at most one part in so many of the keys."""
 
@@ -45,8 +43,8 @@ class FarAndNear(Backend):
     def at_home(self, call: Call) -> bool:
         if call.device.type != "cpu" or call.bias == "none" or call.reach is None:
             return False
-        alone = call.dtype == torch.bfloat16 and call.reach == 0
-        least = max(LOW_RANK_ALONE if alone else FEWEST_KEYS[call.dtype], NARROW[call.dtype] * call.reach)
+        kind = 0 if call.reach == 0 else 2 if call.rank else 1
+        least = max(FEWEST_KEYS[call.dtype][kind], NARROW[call.dtype] * call.reach)
         least *= 1 if call.training else 2  # all layers share what SDPA writes out
         return call.keys >= least and call.queries * call.keys >= least**2
 

@@ -88,7 +88,13 @@ class TilesByDistance(TermTiles):
 
 
 class ToeplitzTiles(TilesByDistance):
-    """A Toeplitz term ``t[j - i + T - 1]`` with a table t (1, H, T + S - 1)."""
+    """A Toeplitz term ``t[j - i + T - 1]`` with a table t (1, H, T + S - 1), constant beyond ``edges``."""
+
+    def __init__(
+        self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, edges: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(tensors, queries, wanted)
+        self.edges = edges
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """Add to each row of the tile its window of the table.
@@ -97,14 +103,29 @@ class ToeplitzTiles(TilesByDistance):
         """
         del example
         _, rows, keys = tile_HRE.shape
-        span_HRL = self._span(self.tensors[0], tile)[:, None].expand(-1, rows, -1).contiguous()
-        windows_HRE = _askew(span_HRL, keys)
+        span_HX = self._span(self.tensors[0], tile)
+        if self._is_constant(tile):
+            windows_HRE = span_HX[:, :1, None]
+        else:
+            windows_HRE = _askew(span_HX[:, None].expand(-1, rows, -1).contiguous(), keys)
         tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
 
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Add the sum of each diagonal."""
+        """Add the sum of each diagonal; where the table is constant, of all of them, to one."""
         del example
-        self._span(self.gradients[0], tile).add_(self.spread(gradient_HRE).sum(1))
+        span_HX = self._span(self.gradients[0], tile)
+        if self._is_constant(tile):
+            span_HX[:, 0] += gradient_HRE.sum((1, 2))
+        else:
+            span_HX.add_(self.spread(gradient_HRE).sum(1))
+
+    def _is_constant(self, tile: TileSlice) -> bool:
+        """Tell whether the table is one number over the tile."""
+        if self.edges is None:
+            return False
+        lowest = self.queries - tile.rows.stop + tile.keys.start
+        _, rows, keys = tile.shape()
+        return lowest + rows + keys - 2 <= self.edges[0] or lowest >= self.edges[1]
 
     def _span(self, table_1HW: Tensor, tile: TileSlice) -> Tensor:
         """Return the part of the table for the distances in the tile, ascending."""
@@ -289,7 +310,7 @@ def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> 
         if isinstance(part, LowRankBias):
             kind = Kind(LowRankTiles, 2)
         elif isinstance(part, ToeplitzBias):
-            part_tensors, kind = [part.table_HW[None]], Kind(ToeplitzTiles, 1)
+            part_tensors, kind = [part.table_HW[None]], Kind(partial(ToeplitzTiles, edges=part.edges), 1)
         elif isinstance(part, RelativeBias | RelativeKeyBias):
             tile_class = RelativeTiles if isinstance(part, RelativeBias) else RelativeKeyTiles
             kind = Kind(partial(tile_class, first=part.first), 2)
