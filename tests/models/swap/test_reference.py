@@ -7,10 +7,12 @@ import pytest
 import torch
 from reference import Layer, Order, bert, llama
 from swapped_models import DECODERS, ENCODERS, apart, drawn, ids_of, model_of, output_of, padded, swapped
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 from transformers.models.llama import modeling_llama
 
 from wordorder.models import swap_encoding
+from wordorder.models.swap import call as swap_call
 
 LAYERS = 2
 PATTERNS = {
@@ -168,6 +170,38 @@ def test_a_bias_is_what_a_written_out_matrix_adds_in_eager_attention(kind, encod
         told = {"position_ids": torch.arange(tokens)[None]} if kind == "opt" else {}
         expected = output_of(plain, ids_of(1, tokens), attention_mask=matrix, **one, **told)
         assert_close(output_of(model, ids_of(1, tokens), **one), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3_text", "bert", "modernbert"])
+def test_a_mask_that_is_written_out_is_read_as_padding_and_window(kind, monkeypatch):
+    """The attention of long texts then leaves out what is hidden."""
+    monkeypatch.setattr("wordorder.models.swap.call.FEWEST_SCORES", 0)
+    model, seen = swapped(kind, "model+t5"), []
+    for real in (swap_call.plan_attention, swap_call.plan_layers):
+
+        def plan(terms, mask, call, real=real, **more):
+            seen.append(mask)
+            return real(terms, mask, call, **more)
+
+        monkeypatch.setattr(swap_call, real.__name__, plan)
+    padding = torch.ones(2, 12, dtype=torch.long)
+    padding[1, 9:] = 0
+    with torch.no_grad():
+        model(input_ids=ids_of(2, 12), attention_mask=padding)
+    assert seen
+    for mask in seen:
+        assert torch.equal(mask.tokens_BS, padding.bool())
+    windows = {mask.low for mask in seen}
+    assert windows == {"mistral": {-4}, "gemma3_text": {-5, None}, "modernbert": {-3, None}}.get(kind, {None})
+
+
+def test_a_mask_without_numbers_stays_a_mask(monkeypatch):
+    monkeypatch.setattr("wordorder.models.swap.call.FEWEST_SCORES", 0)
+    model, padding = swapped("bert", "t5"), torch.ones(2, 12, dtype=torch.long)
+    padding[1, :5] = 0
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        ids, mask = (fake.from_tensor(x) for x in (ids_of(2, 12), padding))
+        assert model(input_ids=ids, attention_mask=mask).last_hidden_state.shape == (2, 12, 32)
 
 
 LEARNED = ("t5", "shaw", "fox", "tupe-a", "rope", "rope+fox", "model+shaw", "model+fox", "t5@3,none", "kerple")

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from wordorder.attention.backends.far_and_near import FarAndNear
+from wordorder.attention.backends.far_and_near.regions import Prepared
 from wordorder.models import swap_encoding, unswap
 from wordorder.models.pretrained import CACHE
 
@@ -123,13 +124,21 @@ def test_outputs_and_gradients_are_those_of_eager_attention(name, side):
     assert_same((output, {weight: gradients[weight] for weight in expected[1]}), expected)
 
 
-def test_its_own_table_trains_by_far_and_near(monkeypatch):
-    """As it does by choice from 2,048 tokens on, without padding: transformers hands padding over as a matrix."""
-    expected, attend, calls = step(model_of("T5")), FarAndNear.attend, []
+@pytest.mark.parametrize("side", PADDINGS)
+def test_its_own_table_trains_by_far_and_near(monkeypatch, side):
+    """As it does by choice from 2,048 tokens on; the mask that transformers writes out is read as padding."""
+    expected, attend, masks = step(model_of("T5"), side), FarAndNear.attend, []
+
+    def noting(self, q, k, v, prepared, added, **how):
+        masks.append(prepared)
+        return attend(self, q, k, v, prepared, added, **how)
+
     monkeypatch.setenv("WORDORDER_BACKEND", "far-and-near")
-    monkeypatch.setattr(FarAndNear, "attend", lambda *given, **more: calls.append(0) or attend(*given, **more))
-    assert_same(step(model_of("T5", "copied")), expected)
-    assert len(calls) >= 4  # two layers of either stack
+    monkeypatch.setattr("wordorder.models.swap.call.FEWEST_SCORES", 0)
+    monkeypatch.setattr(FarAndNear, "attend", noting)
+    assert_same(step(model_of("T5", "copied"), side), expected)
+    assert len(masks) >= 4  # two layers of either stack
+    assert all(isinstance(prepared, Prepared) for prepared in masks)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"use_cache": False}, {"cache_implementation": "static"}])

@@ -32,6 +32,9 @@ CROSS = "is_wordorder_cross_attention"
 REFUSED = ("s_aux", "sinks", "cache")
 """Arguments of an attention function that are not computed here: attention sinks, paged caches."""
 
+FEWEST_SCORES = 512 * 512
+"""Scores of a head from which a mask is read: at fewer no backend is faster with its conditions."""
+
 Columns = tuple[int, int]
 """Number of keys, and the column of the first one: columns count a row's tokens from 0, padding included."""
 
@@ -113,6 +116,7 @@ class Call:
         dropout: float,
         softcap: float | None,
         position_bias: Tensor | None,
+        window: int | None,
         weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the output of a layer, (B, T, H, E), and its weights (B, H, T, S) where they are asked for."""
@@ -131,7 +135,7 @@ class Call:
         scale = scale * self.layers[layer].factor
         backend = None if softcap is None else SoftCapped(softcap)
         call = AttentionCall.of(q, k, v, layers=len(self.layers), dropout=dropout, return_weights=weights)
-        plan = self._plan(layer, q, k, mask, position_bias, call, backend)
+        plan = self._plan(layer, q, k, mask, position_bias, window, call, backend)
         plan = replace(plan, terms=replace(plan.terms, scale=scale))
         features = self.features.get(layer, NO_FEATURES)
         if not weights:
@@ -147,6 +151,7 @@ class Call:
         k: Tensor,
         mask: Tensor | None,
         position_bias: Tensor | None,
+        window: int | None,
         call: AttentionCall,
         backend: Backend | None,
     ) -> Plan:
@@ -164,6 +169,8 @@ class Call:
             # transformers leaves a mask out where it is the lower triangle, or where a single query sees every key: the
             # empty ones too in a static cache with rows beside it
             visible = Mask(*positions, high=0)
+        if mask is not None and positions is not None:
+            visible = _conditions(mask, *positions, causal=self.causal, window=window)
         if alone:
             terms = self._terms_of(layer, q, k, position_bias)
             return plan_attention(terms, visible, replace(call, layers=1), backend=backend)
@@ -185,6 +192,25 @@ class Call:
                 key_moves=(of_keys, *terms.key_moves),
             )
         return terms
+
+
+def _conditions(mask: Tensor, query: Positions, key: Positions, *, causal: bool, window: int | None) -> Mask | Tensor:
+    """Return the conditions that a long text's mask consists of, padding and causal or a window; else the mask itself.
+
+    transformers writes out all that it hides, and backends for long texts read conditions.
+    """
+    has_numbers = type(mask) is Tensor and mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    if not has_numbers or mask.shape[-2] * mask.shape[-1] < FEWEST_SCORES:
+        return mask
+    if mask.shape[1:] != (1, query.length, key.length) or not all(isinstance(x, Contiguous) for x in (query, key)):
+        return mask
+    tokens_BS = mask[:, 0].any(dim=1)
+    whole = Mask(query, key, high=0 if causal else None, tokens_BS=None if tokens_BS.all() else tokens_BS)
+    for conditions in (whole, *(() if window is None else (whole.windowed(window),))):
+        written_B1TS = conditions.dense(mask.device)
+        if bool((mask if written_B1TS is None else written_B1TS == mask).all()):
+            return conditions
+    return mask
 
 
 def _sees_all(query: Positions, key: Positions) -> bool:
@@ -238,6 +264,7 @@ def attention_forward(
         dropout=dropout,
         softcap=softcap,
         position_bias=position_bias,
+        window=kwargs.get("sliding_window"),
         weights=bool(kwargs.get("output_attentions")),
     )
 
