@@ -240,8 +240,9 @@ def learned_function(axes: Any, model: Any) -> None:
 
 def clipped_rows(axes: Any, _: Any) -> None:
     """Draw the table row that each pair reads."""
-    rows = encodings.Shaw(8, layers=1, max_distance=8)(Contiguous(24), Contiguous(24)).row_BTS
-    shown(axes, rows[0], bar="row of the table")
+    place = torch.arange(24)
+    rows = encodings.Shaw(8, layers=1, max_distance=8).row(place - place[:, None])
+    shown(axes, rows, bar="row of the table")
     axes.set_title("clip(j - i, -8, 8) + 8")
 
 
@@ -452,7 +453,8 @@ def far_and_near(high: int | None, of_tokens: int = 24) -> Panel:
         places, zero = Contiguous(of_tokens), of_tokens - 1
         table = ToeplitzBias(torch.zeros(1, 2 * of_tokens - 1), of_tokens, may_hide=False, edges=(zero - 4, zero + 4))
         q_BHTD = torch.zeros(1, 1, of_tokens, 1)
-        prepared = prepare(Terms(bias=table, scale=1.0), Mask(places, places, high=high), Call.of(q_BHTD, q_BHTD))
+        terms, mask = Terms(bias=table, scale=1.0), Mask(places, places, high=high)
+        prepared = prepare(terms, mask, Call.of(q_BHTD, q_BHTD).with_terms(terms, mask))
         hidden, near, left, right = 0.0, 1.0, 0.35, 0.6
         place = torch.arange(of_tokens)
         distance = place[None] - place[:, None]

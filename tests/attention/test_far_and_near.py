@@ -10,10 +10,11 @@ from bias_cases import CHANNELS, HEADS
 from wordorder.attention import Call, attention, choose_backend
 from wordorder.attention.backends import far_and_near
 from wordorder.encodings import CATALOG, Terms
-from wordorder.encodings.places import OnDistance
+from wordorder.encodings.places import ContentTerm, OnDistance
 from wordorder.encodings.t5 import T5
 from wordorder.networks import Decoder, Encoder, initialise
-from wordorder.ops import Contiguous, LowRankBias, Mask, Packed, ToeplitzBias
+from wordorder.ops import Contiguous, LowRankBias, Mask, Packed, RelativeBias, RelativeKeyBias, ToeplitzBias
+from wordorder.ops.bias import SumBias
 
 BOUND = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 5e-2}
 """Of the largest element."""
@@ -61,6 +62,54 @@ BIASES = {
 }
 
 
+class ByContent(ContentTerm):
+    """A vector by distance for queries, and one for keys, each constant from FAR on; those of keys for one head."""
+
+    def __init__(self, by_query_HXD, by_key_HXD, zero, kinds):
+        self.by_query_HXD, self.by_key_HXD, self.zero, self.kinds = by_query_HXD, by_key_HXD, zero, kinds
+        self.edges = zero - FAR, zero + FAR
+
+    def layer(self, index):
+        return self
+
+    def as_bias(self, q_BHTD, k_BHSD, scale, visible, *, rotated):
+        T, S = q_BHTD.shape[2], k_BHSD.shape[2]
+        distance_W = (torch.arange(T + S - 1) - self.zero).clamp(-FAR, FAR) + FAR
+        last = T + S - 2
+        biases = {
+            "query": lambda: RelativeBias(
+                q_BHTD, self.by_query_HXD[None, :, distance_W].type_as(q_BHTD), S, edges=self.edges
+            ),
+            "key": lambda: RelativeKeyBias(
+                k_BHSD,
+                self.by_key_HXD[None, :1, distance_W.flip(0)].type_as(k_BHSD),
+                T,
+                edges=(last - self.edges[1], last - self.edges[0]),
+            ),
+            "nothing": lambda: RelativeBias(
+                q_BHTD,
+                self.by_query_HXD[None, :, distance_W[self._near(last)]].type_as(q_BHTD),
+                S,
+                first=self._near(last).start,
+                edges=self.edges,
+            ),
+        }
+        return None, SumBias([biases[kind]() for kind in self.kinds])
+
+    def _near(self, last):
+        start = min(max(self.edges[0] + 1, 0), last)
+        return slice(start, max(start, min(self.edges[1], last + 1)))
+
+
+CONTENT = {
+    "by query": (["query"], "none"),
+    "by key": (["key"], "none"),
+    "by query, beyond it 0": (["nothing"], "none"),
+    "by query twice and by key + low rank + table": (["query", "key", "query"], "low rank + table"),
+    "by key + table": (["key"], "table"),
+}
+
+
 def outputs_and_gradients(backend, dtype, T, S, bias, mask, *, return_lse, values=11, fixed=False):
     torch.manual_seed(0)
     q, k, v = (torch.randn(3, n, HEADS, c).transpose(1, 2) for n, c in ((T, CHANNELS), (S, CHANNELS), (S, values)))
@@ -72,7 +121,13 @@ def outputs_and_gradients(backend, dtype, T, S, bias, mask, *, return_lse, value
     upstream = [torch.randn(3, HEADS, T, values).to(dtype[0]), torch.randn(3, HEADS, T)]
     for leaf in leaves[: 3 if fixed else None]:
         leaf.requires_grad_()
-    terms = Terms(0.3, BIASES[bias](table_of(leaves[3], T, S, mask), *leaves[4:]))
+    kinds, bias = CONTENT.get(bias, ([], bias))
+    content = ()
+    if kinds:
+        vectors = [(0.6 * torch.randn(HEADS, 2 * FAR + 1, CHANNELS)).to(wide).requires_grad_() for _ in range(2)]
+        content = (ByContent(*vectors, T - 1 - (mask.key.offset - mask.query.offset), kinds),)
+    terms = Terms(0.3, BIASES[bias](table_of(leaves[3], T, S, mask), *leaves[4:8]), content=content)
+    leaves += vectors if kinds else []
     output = attention(*leaves[:3], terms, mask, backend=backend, return_lse=return_lse)
     outputs = list(output) if return_lse else [output]
     if return_lse:
@@ -82,8 +137,10 @@ def outputs_and_gradients(backend, dtype, T, S, bias, mask, *, return_lse, value
     return [*outputs, *(gradient for gradient in gradients if gradient is not None)]
 
 
-@pytest.mark.parametrize("dtype", list(BOUND))
-@pytest.mark.parametrize("bias", list(BIASES))
+@pytest.mark.parametrize(
+    ("dtype", "bias"),
+    [(dtype, bias) for dtype in BOUND for bias in (*BIASES, *(CONTENT if dtype != torch.bfloat16 else ()))],
+)
 @pytest.mark.parametrize("mask", list(masks(1, 1)))
 @pytest.mark.parametrize(("T", "S"), [(41, 41), (13, 40), (40, 13), (5, 5), (1, 30)])
 @pytest.mark.parametrize("return_lse", [False, True])
@@ -108,6 +165,13 @@ NETWORKS = [
     ("rope+t5", Decoder, {}),
     ("fox", Decoder, {}),
     ("softmax-sink+t5", Decoder, {}),
+    ("shaw", Encoder, {"max_distance": 5}),
+    ("rope+shaw", Decoder, {"shaw": {"max_distance": 5}}),
+    ("deberta", Encoder, {"max_distance": 7}),
+    ("deberta", Decoder, {"max_distance": 12, "buckets": 8, "variant": "reference-code"}),
+    ("relative-logits", Encoder, {"max_distance": 6}),
+    ("relative-logits", Decoder, {"max_distance": 6}),
+    ("t5+shaw", Encoder, {"t5": {"max_distance": 9}, "shaw": {"max_distance": 3}}),
 ]
 
 
@@ -290,6 +354,8 @@ def long_call(**facts):
         ({"bias": "learned", "reach": 2047, "training": True}, "recomputed-tiles"),
         ({"bias": "learned", "reach": 255, "training": True, "dropout": 0.1}, "recomputed-tiles"),
         ({"bias": "none", "reach": 0, "training": True}, "sdpa"),
+        ({"bias": "none", "reach": 31, "content": True, "training": True}, "far-and-near"),
+        ({"bias": "none", "reach": 1023, "content": True, "training": True}, "recomputed-tiles"),
         ({"bias": "learned", "reach": 255, "training": True, "traced": True}, "sdpa"),
     ],
 )
@@ -304,8 +370,7 @@ def test_it_is_chosen_where_it_is_faster(monkeypatch, facts, name):
         ({"dtype": torch.float16}, "computes in bfloat16, float32 or float64 on a CPU"),
         ({"dropout": 0.1}, "no dropout"),
         ({"reach": None}, "constant beyond a distance or of low rank, and no window"),
-        ({"content": True, "dense_content": True}, "terms by content of low rank alone"),
-        ({"content": True, "dtype": torch.bfloat16}, "not in bfloat16"),
+        ({"content": True, "dtype": torch.bfloat16}, "terms by content in float32 or float64 alone"),
     ],
 )
 def test_what_it_cannot_do_is_refused(facts, words):

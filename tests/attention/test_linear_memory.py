@@ -4,6 +4,8 @@ Tiles run on real tensors: they read how long each text is, which fake ones cann
 which take longer to fake than to run. Triton's operators run on fake ones, where their fake implementation answers.
 """
 
+import copy
+
 import pytest
 import torch
 from allocations import allocations
@@ -11,7 +13,8 @@ from allocations import allocations
 from wordorder import Encoder
 from wordorder.attention import attention
 from wordorder.attention.backends.flex import arguments
-from wordorder.encodings import Terms
+from wordorder.encodings import DeBERTa, Shaw, Terms, TransformerXL
+from wordorder.encodings.composition import Composition
 from wordorder.ops import Contiguous, LowRankBias, Mask, Packed, ToeplitzBias
 
 LINEAR = ["recomputed-tiles", "far-and-near", "triton"]
@@ -105,7 +108,9 @@ def test_flex_hands_over_no_matrix_of_scores(mask, monkeypatch):
     check_linear(at, 1500, fake=False)
 
 
-@pytest.mark.parametrize("encoding", ["tupe-r", "tupe-a", "t5", "transformer-xl", "pope"])
+@pytest.mark.parametrize(
+    "encoding", ["tupe-r", "tupe-a", "t5", "transformer-xl", "pope", "shaw", "deberta", "relative-logits"]
+)
 def test_a_training_step_of_an_encoder_makes_no_matrix_of_scores(encoding):
     def at(N):
         def prepare():
@@ -117,6 +122,47 @@ def test_a_training_step_of_an_encoder_makes_no_matrix_of_scores(encoding):
         return prepare
 
     check_linear(at, 1000, fake=False)
+
+
+BY_CONTENT = {
+    "shaw": Shaw(D, layers=1),
+    "deberta": DeBERTa(D, heads=1, head_dim=D, layers=1, max_distance=64),
+    "transformer-xl": TransformerXL(D, heads=1, head_dim=D, layers=1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("encoding", "backend"),
+    [("shaw", None), ("deberta", None), ("deberta", "recomputed-tiles"), ("transformer-xl", None)],
+)
+def test_terms_by_content_at_16_384_tokens(encoding, backend):
+    """Of a few queries, whose output and gradients the slow attention computes too."""
+    N, few = 16_384, slice(9_000, 9_005)
+    built = copy.deepcopy(BY_CONTENT[encoding])
+    for parameter in built.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    composition = Composition({"encoding": built}, head_dim=D)
+    q, k, v = (torch.randn(1, 1, N, D, requires_grad=True) for _ in range(3))
+    upstream = torch.randn(1, 1, 5, D)
+
+    def output_and_gradients(backend, rows, dtype):
+        built.to(dtype)
+        where, keys = Contiguous(rows.stop - rows.start, rows.start), Contiguous(N)
+        terms = composition.prepare(where, keys, dtype=dtype).layer(0)
+        queries, *others = (x.to(dtype) for x in (q[:, :, rows], k, v))
+        output = attention(queries, *others, terms, Mask(where, keys), backend=backend)
+        output = output[:, :, few.start - rows.start :][:, :, :5]
+        gradients = torch.autograd.grad(output, [q, k, v, *built.parameters()], upstream.to(dtype), allow_unused=True)
+        return [x for x in (output, *gradients) if x is not None]
+
+    fast = output_and_gradients(backend, slice(0, N), torch.float32)
+    slow = output_and_gradients("reference", few, torch.float64)
+    assert len(fast) == len(slow)
+    for ours, exact in zip(fast, slow, strict=True):
+        assert (ours - exact).abs().max() <= 1e-4 * exact.abs().max()  # sines of 16,384 in float32
+    seen = allocations(lambda: lambda: output_and_gradients(backend, slice(0, N), torch.float32), fake=False)
+    assert seen.largest <= 2 * (2 * N - 1) * D, f"{seen.by} makes a tensor of {seen.largest:,} elements"
 
 
 @pytest.mark.parametrize("fake", [True, False])

@@ -103,6 +103,37 @@ def test_a_table_that_is_constant_beyond_a_distance(backend, dtype, mask, far, m
         assert_within(ours, exact, dtype)
 
 
+@pytest.mark.parametrize("backend", TILES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mask", ["all", "causal and padded", "within"])
+@pytest.mark.parametrize("far", [1, 8, 30])
+@pytest.mark.parametrize("kind", [RelativeBias, RelativeKeyBias])
+def test_vectors_that_are_constant_beyond_a_distance(backend, dtype, mask, far, kind, monkeypatch):
+    from wordorder.attention.backends.tiles import tile
+
+    monkeypatch.setattr(tile, "ROW_TILE", 8 * 60)
+    monkeypatch.setattr(tile, "SQUARE_TILE", (8, 10))
+    monkeypatch.setattr(tile, "BAND_ROWS", 8)
+    T, S = 47, 60
+    q, k, v = (torch.randn(3, n, HEADS, CHANNELS).transpose(1, 2) for n in (T, S, S))
+    met, other = (T, S) if kind is RelativeBias else (S, T)
+    asked, vectors = 0.6 * torch.randn(3, HEADS, met, 7), 0.6 * torch.randn(1, HEADS, 2 * far + 1, 7)
+    upstream = torch.randn(3, HEADS, T, CHANNELS)
+
+    def output_and_gradients(backend, wide, edges):
+        leaves = [x.to(dtype).to(wide) for x in (q, k, v)]
+        leaves += [x.to(torch.promote_types(wide, torch.float32)) for x in (asked, vectors)]
+        leaves = [x.requires_grad_() for x in leaves]
+        rows = leaves[4][:, :, torch.arange(1 - met, other).clamp(-far, far) + far]
+        bias = kind(leaves[3], rows, other, edges=edges)
+        output = attention(*leaves[:3], Terms(0.3, bias), masks(T, S)[mask], backend=backend)
+        return output, *torch.autograd.grad(output, leaves, upstream.to(dtype).to(output.dtype))
+
+    slow = output_and_gradients("reference", torch.float64, None)
+    for ours, exact in zip(output_and_gradients(backend, dtype, (met - 1 - far, met - 1 + far)), slow, strict=True):
+        assert_within(ours, exact, dtype)
+
+
 @pytest.mark.parametrize("backend", ["sdpa", *TILES])
 @pytest.mark.parametrize(
     ("mask", "sees"),
@@ -179,7 +210,11 @@ def test_tupe_r_down_to_its_parameters(backend, dtype, padded, N):
         bias = encoding(Contiguous(N), Contiguous(N))
         out = attention(q, k, v, Terms(0.18, bias), mask, backend=backend)
         wanted = [q, k, v, *bias.tensors, encoding.free_theta, encoding.relative.table.weight]
-        return out, *torch.autograd.grad(out, wanted, upstream.to(dtype))
+        gradients = [*torch.autograd.grad(out, wanted, upstream.to(dtype))]
+        before, behind = bias.parts()[1].edges  # the gradient of a constant may stand in one of its columns
+        parts = gradients[5].tensor_split((max(before + 1, 0), behind), dim=1)
+        gradients[5] = torch.cat((parts[0].sum(1, True), parts[1], parts[2].sum(1, True)), dim=1)
+        return out, *gradients
 
     encoding.float().double()  # parameters that float32 can hold
     slow = output_and_gradients(torch.float64, "reference")

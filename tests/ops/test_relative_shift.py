@@ -59,6 +59,31 @@ def test_a_bias_that_keys_meet_is_the_same_from_the_other_side(first, count):
             assert_close(dense[:, :, i, j], expected)
 
 
+@pytest.mark.parametrize(("T", "S"), [(9, 14), (14, 9), (20, 20), (1, 30), (30, 1)])
+@pytest.mark.parametrize("far", [1, 3])
+@pytest.mark.parametrize("shift", [0, 4])
+@pytest.mark.parametrize("side", ["both", "left", "right"])
+def test_with_constant_vectors_it_is_the_same(T, S, far, shift, side):
+    zero = T - 1 - shift
+    first, stop = {"both": (0, T + S - 1), "left": (0, max(zero + 1, 1)), "right": (max(zero, 0), T + S - 1)}[side]
+    distance = torch.arange(T + S - 1)[first:stop] - zero
+    rows = torch.randn(1, 3, 2 * far + 1, 6, dtype=torch.float64)[:, :, distance.clamp(-far, far) + far]
+    query = torch.randn(2, 3, T, 6, dtype=torch.float64)
+    bias = RelativeBias(query, rows, S, first=first, edges=(zero - far, zero + far))
+    expected = RelativeBias(query, rows, S, first=first).dense()
+    assert_close(bias.dense(), expected)
+    near = bias.between(zero - far + 1, zero + far).dense()
+    i, j = torch.arange(T)[:, None], torch.arange(S)
+    is_near = (j - i + shift).abs() < far
+    assert_close(near, expected.masked_fill(~is_near, 0))
+    for edge, is_far in ((0, j - i + shift <= -far), (1, j - i + shift >= far)):
+        if not 0 <= bias.edges[edge] < T + S - 1:
+            continue
+        constant = bias.constant(edge)
+        filled = torch.zeros(2, 3, T, dtype=torch.float64) if constant is None else constant
+        assert_close(filled[..., None].expand(-1, -1, -1, S)[..., is_far], expected[..., is_far])
+
+
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"T \+ S - 1 = 8 distances, got 9"):
         relative_shift(torch.zeros(4, 9), 5)

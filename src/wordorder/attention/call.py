@@ -50,8 +50,10 @@ class Call:
     span: int | None = None
     """Most keys that a query sees, where the mask is a window; None = all."""
     reach: int | None = None
-    """Diagonals outside of which the bias is constant on either side, beside parts of low rank (0: these alone), under
-    a mask that is causal, of padding or none; None = there are none."""
+    """Diagonals outside of which all terms but those of low rank are constant, on either side, under a mask that is
+    causal, of padding or none; 0 = no term depends on the distance, None = there are none."""
+    edges: tuple[int, int] | None = None
+    """The columns of T + S - 1 distances between which those diagonals are; None = there are none."""
     masked: bool = False
     """The mask differs between examples, so that bias and mask together need a matrix for each."""
     training: bool = False
@@ -94,24 +96,25 @@ class Call:
             else:
                 constant &= edges is None and part.edges is not None and not part.may_hide
                 edges = part.edges
-        if edges is not None:  # some key is near
-            constant &= edges[0] < self.queries + self.keys - 2 and edges[1] > 0
-        reach = (0 if edges is None else edges[1] - edges[0] - 1) if constant else None
-        if constant and mask is not None:
-            shift = None
-            if isinstance(mask, Mask) and mask.low is None:
-                shift = shift_between(mask.query, mask.key)
-                if shift is not None and edges is not None and mask.high is not None:
-                    # a causal mask hides what is far on the right, or it hides a part of what is constant
-                    column = mask.high - shift + self.queries - 1
-                    shift = shift if edges[0] < column < edges[1] else None
-            reach = None if shift is None else reach
         training = torch.is_grad_enabled()
         learns, dense_content = bias is not None and bias.requires_grad, False
         for term in terms.content:
             rank += term.low_rank
             learns |= term.low_rank > 0 and training
             dense_content |= not term.low_rank
+            constant &= term.low_rank > 0 or term.edges is not None
+            if constant and term.edges is not None:
+                first, last = edges or term.edges
+                edges = min(first, term.edges[0]), max(last, term.edges[1])
+        if edges is not None:  # some key is near
+            constant &= edges[0] < self.queries + self.keys - 2 and edges[1] > 0
+        if constant and mask is not None:
+            shift = None if isinstance(mask, Tensor) or mask.low is not None else shift_between(mask.query, mask.key)
+            constant = shift is not None
+            if shift is not None and edges is not None and isinstance(mask, Mask) and mask.high is not None:
+                # a causal mask hides what is far on the right, or it hides a part of what is constant
+                constant = edges[0] < mask.high - shift + self.queries - 1 < edges[1]
+        reach = (0 if edges is None else edges[1] - edges[0] - 1) if constant else None
         has_matrix = bias is not None or rank > 0
         gpu, memory = _gpu(self.device)
         return replace(
@@ -125,6 +128,7 @@ class Call:
             dense_content=dense_content,
             span=span,
             reach=reach,
+            edges=edges,
             masked=masked,
             training=training,
             traced=traced,

@@ -164,10 +164,12 @@ def _self_test_fails(device: torch.device) -> bool:
 
 
 def _alike(terms: Terms, other: Terms) -> bool:
-    """Tell whether both have one bias, window and width of heads, and both or neither terms by content, and sinks."""
+    """Tell whether both have one bias, window and width of heads, terms by content of one structure, and sinks."""
     mine, others = (() if kind.bias is None else kind.bias.parts() for kind in (terms, other))
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
-    alike = bool(terms.content) == bool(other.content) and bool(terms.sinks) == bool(other.sinks)
+    alike = len(terms.content) == len(other.content) and bool(terms.sinks) == bool(other.sinks)
+    for one, another in zip(terms.content, other.content, strict=False):
+        alike &= one.low_rank == another.low_rank and one.edges == another.edges
     return same and alike and terms.window == other.window and terms.widening == other.widening
 
 

@@ -24,11 +24,7 @@ from wordorder.registry import Registered, without_label
 
 Use = Literal["encoder", "decoder", "cross-attention"]
 
-WORDS = {
-    "memory": "memory",
-    "right": "look-ahead memory",
-    "moved": "layers with another encoding of queries and keys",
-}
+WORDS = {"memory": "memory", "right": "look-ahead memory", "moved": "layers with another encoding of queries and keys"}
 """More keys of `Encoding.refused_in`, in words."""
 
 

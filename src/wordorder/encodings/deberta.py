@@ -139,12 +139,13 @@ class DeBERTa(OnScoresByContent):
         """Return the term with its rows of P: T + S - 1 by distance for contiguous positions, else one per pair."""
         shift = shift_between(query, key)
         if shift is None:
-            back, left = -distances_BTS(query, key, device), 0
+            back, left, edges = -distances_BTS(query, key, device), 0, None
         else:
             back = -diagonal_distances(query.length, key.length, shift, device)
-            left = diagonals_not_to_the_right(query.length, key.length, shift)
+            left, zero = diagonals_not_to_the_right(query.length, key.length, shift), query.length - 1 - shift
+            edges = (zero - self.max_distance, zero + self.max_distance) if type(self).row is DeBERTa.row else None
         met = -back if self.variant == "paper" else back
-        return DeBERTaScores(self, self.row(back), self.row(met), left, query.length)
+        return DeBERTaScores(self, self.row(back), self.row(met), left, query.length, edges=edges)
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ class DeBERTaScores(ContentTerm):
     """Number of distances, the first ones, that are not to the right."""
     queries: int
     index: int = 0
+    edges: tuple[int, int] | None = None
 
     def layer(self, index: int) -> "DeBERTaScores":
         return replace(self, index=index)
@@ -185,7 +187,7 @@ class DeBERTaScores(ContentTerm):
         seen = seen_diagonals(visible, self.left, self.as_key.shape[0])
         rows_1HRD = scale * self._rows(maps, self.as_key[seen], q_BHTD.dtype)
         keys = self.as_key.shape[0] - self.queries + 1
-        return RelativeBias(q_BHTD, rows_1HRD, keys, first=seen.start)
+        return RelativeBias(q_BHTD, rows_1HRD, keys, first=seen.start, edges=self.edges)
 
     def _position_to_content(
         self, maps: nn.Module, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None
@@ -197,7 +199,9 @@ class DeBERTaScores(ContentTerm):
             return DenseBias(term_BHST.transpose(-1, -2), may_hide=False)
         seen = seen_diagonals(visible, self.left, self.as_query.shape[0])
         rows_1HRD = scale * self._rows(maps, self.as_query[seen].flip(0), k_BHSD.dtype)
-        return RelativeKeyBias(k_BHSD, rows_1HRD, self.queries, first=self.as_query.shape[0] - seen.stop)
+        diagonals, edges = self.as_query.shape[0], self.edges
+        edges = None if edges is None else (diagonals - 1 - edges[1], diagonals - 1 - edges[0])
+        return RelativeKeyBias(k_BHSD, rows_1HRD, self.queries, first=diagonals - seen.stop, edges=edges)
 
     def _rows(self, projection: nn.Module, row_R: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Project these rows of P, or all of them, for each head, (1, H, R, D); each row of P at most once."""

@@ -362,6 +362,8 @@ class ContentTerm(ABC):
 
     low_rank: ClassVar[int] = 0
     """Channels of the factors of its bias, where that is of low rank; 0 = it is not."""
+    edges: tuple[int, int] | None = None
+    """The distances beyond which its bias is constant for each query and key: see `RelativeBias.edges`."""
 
     @abstractmethod
     def layer(self, index: int) -> "ContentTerm":

@@ -96,8 +96,9 @@ class RelativeLogits(OnScoresByInput):
         if shift is None:
             return RelativeLogitsTerm(self, *self.row(distances_BTS(query, key, device)), left=None)
         distance_W = diagonal_distances(query.length, key.length, shift, device)
-        left = diagonals_not_to_the_right(query.length, key.length, shift)
-        return RelativeLogitsTerm(self, *self.row(distance_W), left=left)
+        left, zero = diagonals_not_to_the_right(query.length, key.length, shift), query.length - 1 - shift
+        edges = (zero - self.max_distance, zero + self.max_distance) if type(self).row is RelativeLogits.row else None
+        return RelativeLogitsTerm(self, *self.row(distance_W), left=left, edges=edges)
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class RelativeLogitsTerm(ContentTerm):
     left: int | None
     """Number of distances, the first ones, that are not to the right; None = rows are those of pairs."""
     index: int = 0
+    edges: tuple[int, int] | None = None
     mix_BHTR: Tensor | None = None
     """The mix of each query: r of the equation."""
 
@@ -138,9 +140,12 @@ class RelativeLogitsTerm(ContentTerm):
         mix_BHTR, bank = self.mix_BHTR.type_as(q_BHTD), self.encoding.profiles[self.index]
         if self.left is not None:
             seen = seen_diagonals(visible, self.left, self.row.shape[0])
+            if self.edges is not None and not torch.compiler.is_compiling():  # beyond them it is 0
+                start = min(max(seen.start, self.edges[0] + 1), seen.stop)
+                seen = slice(start, max(start, min(seen.stop, self.edges[1])))
             rows_RR: Tensor = bank(self.row[seen]) * self.has_row[seen, None]
             return None, RelativeBias(
-                mix_BHTR, rows_RR[None, None].type_as(mix_BHTR), k_BHSD.shape[2], first=seen.start
+                mix_BHTR, rows_RR[None, None].type_as(mix_BHTR), k_BHSD.shape[2], first=seen.start, edges=self.edges
             )
         profiles_NR: Tensor = bank(torch.arange(self.encoding.rows, device=mix_BHTR.device))
         by_row_BHTN = mix_BHTR @ profiles_NR.type_as(mix_BHTR).T

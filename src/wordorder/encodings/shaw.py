@@ -6,7 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentTerm, OnScoresByContent, check_positive
-from wordorder.ops import Contiguous, Mask, Positions, shift_between
+from wordorder.ops import (
+    Bias,
+    DenseBias,
+    Mask,
+    Positions,
+    RelativeBias,
+    diagonal_distances,
+    diagonals_not_to_the_right,
+    seen_diagonals,
+    shift_between,
+)
 from wordorder.ops.positions import distances_BTS
 
 
@@ -52,13 +62,18 @@ class Shaw(OnScoresByContent):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> "ShawScores":
-        """Return the term with the table row of each pair, (1 or B, T, S); one matrix for contiguous positions."""
+        """Return the term with the table's row of each distance; of each pair, where positions are not contiguous."""
         shift = shift_between(query, key)
-        if shift is not None:  # one matrix for all examples
-            query, key = Contiguous(query.length), Contiguous(key.length, shift)
-        distance_BTS = distances_BTS(query, key, device)
-        row_BTS = distance_BTS.clamp(-self.max_distance, self.max_distance) + self.max_distance
-        return ShawScores(self, row_BTS, 0)
+        if shift is None:
+            return ShawScores(self, self.row(distances_BTS(query, key, device)))
+        row_W = self.row(diagonal_distances(query.length, key.length, shift, device))
+        left, zero = diagonals_not_to_the_right(query.length, key.length, shift), query.length - 1 - shift
+        edges = (zero - self.max_distance, zero + self.max_distance) if type(self).row is Shaw.row else None
+        return ShawScores(self, row_W, left, key.length, edges=edges)
+
+    def row(self, distance: Tensor) -> Tensor:
+        """Return the table's row of each distance ``key - query``."""
+        return distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
 
 
 @dataclass(frozen=True)
@@ -66,18 +81,31 @@ class ShawScores(ContentTerm):
     """The term of Shaw et al. in one forward pass and one layer."""
 
     encoding: Shaw
-    row_BTS: Tensor
-    """The table row of each pair, (1 or B, T, S)."""
-    index: int
+    row: Tensor
+    """The table's rows of all T + S - 1 distances, (W,); or of each pair, (1 or B, T, S)."""
+    left: int = 0
+    """Number of distances, the first ones, that are not to the right."""
+    keys: int = 0
+    index: int = 0
+    edges: tuple[int, int] | None = None
 
     def layer(self, index: int) -> "ShawScores":
         return replace(self, index=index)
 
-    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None) -> Tensor:
-        """Multiply every query with all 2k + 1 vectors, then pick one per key, without a (T, S, D) tensor."""
-        del k_BHSD, visible
-        rows_R = torch.arange(2 * self.encoding.max_distance + 1, device=q_BHTD.device)
-        table_RD = self.encoding.tables[self.index](rows_R)
-        by_row_BHTR = (scale * q_BHTD) @ table_RD.type_as(q_BHTD).T
-        row_BHTS = self.row_BTS[:, None].expand(*q_BHTD.shape[:2], -1, -1)
-        return by_row_BHTR.gather(-1, row_BHTS)
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Mask | Tensor | None, *, rotated: bool
+    ) -> tuple[Tensor | None, Bias]:
+        """Return None and the bias, by distance where positions are contiguous."""
+        del k_BHSD, rotated
+        table, query_BHTD = self.encoding.tables[self.index], scale * q_BHTD
+        if self.row.dim() == 1:
+            seen = seen_diagonals(visible, self.left, self.row.shape[0])
+            rows_RD: Tensor = table(self.row[seen])
+            return None, RelativeBias(
+                query_BHTD, rows_RD[None, None].type_as(q_BHTD), self.keys, first=seen.start, edges=self.edges
+            )
+        # every query with all 2k + 1 vectors, then one per key, without a (T, S, D) tensor
+        table_RD = table(torch.arange(2 * self.encoding.max_distance + 1, device=q_BHTD.device))
+        by_row_BHTR = query_BHTD @ table_RD.type_as(q_BHTD).T
+        row_BHTS = self.row[:, None].expand(*q_BHTD.shape[:2], -1, -1)
+        return None, DenseBias(by_row_BHTR.gather(-1, row_BHTS), may_hide=False)

@@ -1,6 +1,6 @@
 """Biases of one vector per distance: products with queries or with keys, shifted to where scores have them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -46,6 +46,8 @@ class RelativeBias(Bias):
     keys: int
     first: int = field(default=0, kw_only=True)
     """The first of those distances, counted from j - i = -(T-1), the lowest there is."""
+    edges: tuple[int, int] | None = field(default=None, kw_only=True)
+    """Distances a and b, counted like ``first``: one vector up to a, one from b on, as in a `ToeplitzBias`."""
 
     def __post_init__(self) -> None:
         if self.first < 0 or self._missing < 0:
@@ -64,16 +66,49 @@ class RelativeBias(Bias):
         """Number of distances after the last row."""
         return self.queries + self.keys - 1 - self.first - self.row_BHRD.shape[2]
 
+    def constant(self, side: int) -> Tensor | None:
+        """Return the bias up to the first edge (side 0) or from the second on (1), (B or 1, H, T); None = 0."""
+        assert self.edges is not None
+        edge, last = self.edges[side] - self.first, self.row_BHRD.shape[2] - 1
+        row = max(edge, 0) if side else min(edge, last)  # beyond the edge any vector is that of the edge
+        if not 0 <= row <= last:
+            return None
+        return (self.query_BHTD * self.row_BHRD[:, :, row, None]).sum(-1)
+
+    def between(self, start: int, stop: int) -> "RelativeBias":
+        """Return the bias with the distances from ``start`` to before ``stop`` alone, counted like ``first``."""
+        last = self.first + self.row_BHRD.shape[2]
+        start, stop = min(max(start, self.first), last), min(stop, last)
+        rows_BHRD = self.row_BHRD[:, :, start - self.first : max(stop, start) - self.first]
+        return replace(self, row_BHRD=rows_BHRD, first=start, edges=None)
+
     def dense(self) -> Tensor:
+        # on a GPU the sums of the backward pass of gather would wait for each other
+        if self.edges is not None and not self.row_BHRD.is_cuda and not torch.compiler.is_compiling():
+            few = self.between(self.edges[0], self.edges[1] + 1)
+            if 0 < 2 * few.row_BHRD.shape[2] < self.row_BHRD.shape[2]:
+                return self._gathered(few)
         rows_BHWD = F.pad(self.row_BHRD, (0, 0, self.first, self._missing))
         return relative_shift(self.query_BHTD @ rows_BHWD.transpose(-1, -2), self.keys)
+
+    def _gathered(self, few: "RelativeBias") -> Tensor:
+        """Return the bias written out, of the products with the vectors from edge to edge."""
+        rows, last = few.row_BHRD.shape[2], self.first + self.row_BHRD.shape[2] - 1
+        product_BHTR = F.pad(self.query_BHTD @ few.row_BHRD.transpose(-1, -2), (0, 1))  # 0 where there is no vector
+        column_W = torch.arange(self.queries + self.keys - 1, device=product_BHTR.device)
+        has_row_W = (self.first <= column_W) & (column_W <= last)
+        row_W = (column_W - few.first).clamp(0, rows - 1).masked_fill(~has_row_W, rows)
+        row_TS = row_W.unfold(0, self.keys, 1).flip(0)
+        return product_BHTR.gather(-1, row_TS.expand(*product_BHTR.shape[:2], -1, -1))
 
     @property
     def lengths(self) -> tuple[int, int]:
         return self.queries, self.keys
 
     def to(self, dtype: torch.dtype) -> "RelativeBias":
-        return RelativeBias(self.query_BHTD.to(dtype), self.row_BHRD.to(dtype), self.keys, first=self.first)
+        return RelativeBias(
+            self.query_BHTD.to(dtype), self.row_BHRD.to(dtype), self.keys, first=self.first, edges=self.edges
+        )
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -91,14 +126,23 @@ class RelativeKeyBias(Bias):
         row_BHRD: (B or 1, H, R, D), the vectors of R distances in a row; at all others the bias is 0.
         queries: T.
         first: the first of those distances, counted from i - j = -(S-1), the lowest there is.
+        edges: distances a and b, counted like ``first``: one vector up to a, one from b on; None = unknown.
 
     Raises:
         ValueError: there are rows beyond the T + S - 1 distances.
     """
 
-    def __init__(self, key_BHSD: Tensor, row_BHRD: Tensor, queries: int, *, first: int = 0) -> None:
-        self.exchanged = RelativeBias(key_BHSD, row_BHRD, queries, first=first)
-        self.queries, self.keys, self.first = queries, key_BHSD.shape[2], first
+    def __init__(
+        self,
+        key_BHSD: Tensor,
+        row_BHRD: Tensor,
+        queries: int,
+        *,
+        first: int = 0,
+        edges: tuple[int, int] | None = None,
+    ) -> None:
+        self.exchanged = RelativeBias(key_BHSD, row_BHRD, queries, first=first, edges=edges)
+        self.queries, self.keys, self.first, self.edges = queries, key_BHSD.shape[2], first, edges
 
     def dense(self) -> Tensor:
         return self.exchanged.dense().transpose(-1, -2)
@@ -108,8 +152,16 @@ class RelativeKeyBias(Bias):
         return self.queries, self.keys
 
     def to(self, dtype: torch.dtype) -> "RelativeKeyBias":
-        key_BHSD, row_BHRD = self.tensors
-        return RelativeKeyBias(key_BHSD.to(dtype), row_BHRD.to(dtype), self.queries, first=self.first)
+        return self._with(self.exchanged.to(dtype))
+
+    def between(self, start: int, stop: int) -> "RelativeKeyBias":
+        """Return the bias with the distances j - i + T - 1 from ``start`` to before ``stop`` alone."""
+        diagonals = self.queries + self.keys - 1
+        return self._with(self.exchanged.between(diagonals - stop, diagonals - start))
+
+    def _with(self, exchanged: RelativeBias) -> "RelativeKeyBias":
+        keys, rows = exchanged.tensors
+        return RelativeKeyBias(keys, rows, self.queries, first=exchanged.first, edges=exchanged.edges)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -33,15 +33,15 @@ class FarAndNear(Backend):
         if call.return_weights or call.dropout > 0:
             return "gives no attention weights and no dropout; take backend='reference' or None"
         if call.reach is None:
-            return "wants a bias that is constant beyond a distance or of low rank, and no window; take None"
-        if call.content and (call.dense_content or call.dtype == torch.bfloat16):
-            return "takes terms by content of low rank alone, and not in bfloat16; take None"
+            return "wants terms that are constant beyond a distance or of low rank, and no window; take None"
+        if call.content and call.dtype == torch.bfloat16:
+            return "takes terms by content in float32 or float64 alone; take None"
         if not HAS_KERNEL:
             return f"needs an operator that torch {torch.__version__} does not have; take None"
         return None
 
     def at_home(self, call: Call) -> bool:
-        if call.device.type != "cpu" or call.bias == "none" or call.reach is None:
+        if call.device.type != "cpu" or call.reach is None or not (call.content or call.bias != "none"):
             return False
         kind = 0 if call.reach == 0 else 2 if call.rank else 1
         least = max(FEWEST_KEYS[call.dtype][kind], NARROW[call.dtype] * call.reach)

@@ -25,7 +25,7 @@ and one of them is what the others leave: the gradients of a row's scores sum to
 # torch's operators and autograd functions are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -35,9 +35,10 @@ from torch.nn import functional as F
 from wordorder.attention.backends.far_and_near import KERNEL
 from wordorder.attention.backends.far_and_near.regions import Prepared, Region
 from wordorder.attention.backends.tiles import InTiles, Tiles
-from wordorder.attention.backends.tiles.bias import Kind, LowRankTiles, ToeplitzTiles
+from wordorder.attention.backends.tiles.bias import Kind, LowRankTiles, ToeplitzTiles, as_tiles
 from wordorder.attention.backends.tiles.passes import Backward, Inputs, TileOptions, forward
-from wordorder.ops import Bias, LowRankBias
+from wordorder.ops import Bias, LowRankBias, RelativeBias, RelativeKeyBias
+from wordorder.ops.bias import SumBias
 from wordorder.ops.execution import no_autocast
 
 _KERNEL: Any = getattr(torch.ops.aten, KERNEL)
@@ -55,22 +56,44 @@ class Operands(NamedTuple):
     a: Tensor | None
     """Factors of low rank, of queries (1 or B, H, T, R) and of keys (1 or B, H, S, R)."""
     c: Tensor | None
+    left_a: Tensor | None
+    """The same of what terms by content are on the left, where each is one number for a query or for a key."""
+    left_c: Tensor | None
+    right_a: Tensor | None
+    right_c: Tensor | None
+    near: tuple[Tensor, ...] = ()
+    """Terms by content in the band, as tiles take them."""
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor | None]) -> "Operands":
+        """Return those of `flat`."""
+        return cls(*cast("tuple[Any, ...]", tensors[:10]), near=cast("tuple[Tensor, ...]", tuple(tensors[10:])))
+
+    def flat(self) -> tuple[Tensor | None, ...]:
+        """Return all tensors in a row."""
+        return *self[:10], *self.near
 
     def of_heads(self, heads: slice) -> "Operands":
-        """Return those of some heads; all but the table have heads on the second axis."""
+        """Return those of some heads, without the band's; all but the table have heads on the second axis."""
         ends = None if self.ends is None else self.ends[heads]
-        a, c = (None if x is None else x[:, heads] for x in (self.a, self.c))
-        return Operands(self.q[:, heads], self.k[:, heads], self.v[:, heads], ends, a, c)
+        factors = [None if x is None else x[:, heads] for x in self.flat()[4:10]]
+        return Operands.of([self.q[:, heads], self.k[:, heads], self.v[:, heads], ends, *factors])
 
-    def widened(self, scale: float, spare: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    def factors(self, side: int) -> list[tuple[Tensor, Tensor]]:
+        """Return the terms of low rank of the regions on a side, of queries and of keys."""
+        pairs = (self.a, self.c), (self.right_a, self.right_c) if side else (self.left_a, self.left_c)
+        return [(a, c) for a, c in pairs if a is not None and c is not None]
+
+    def widened(self, scale: float, side: int, spare: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values with one number of channels: those of the factors, then zeros.
 
         ``spare``: at least so many zeros behind the values.
         """
         q, k, v = self.q, self.k, self.v
-        if self.a is not None and self.c is not None:
-            q = torch.cat((q, (self.a / scale).to(q.dtype).expand(q.shape[0], -1, -1, -1)), dim=-1)
-            k = torch.cat((k, self.c.to(k.dtype).expand(k.shape[0], -1, -1, -1)), dim=-1)
+        if factors := self.factors(side):
+            batch = q.shape[0]
+            q = torch.cat((q, *((a / scale).to(q.dtype).expand(batch, -1, -1, -1) for a, _ in factors)), dim=-1)
+            k = torch.cat((k, *(c.to(k.dtype).expand(batch, -1, -1, -1) for _, c in factors)), dim=-1)
         channels = max(q.shape[-1], v.shape[-1] + spare)
         return _widened(q, channels), _widened(k, channels), _widened(v, channels)
 
@@ -97,22 +120,44 @@ def attend(
     return_lse: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output (B, H, T, E), and the log-sum-exp (B, H, T) where wanted, in at least float32."""
+    wide, (batch, heads, queries, _), keys = (
+        torch.promote_types(q_BHTD.dtype, torch.float32),
+        q_BHTD.shape,
+        k_BHSD.shape[2],
+    )
     if isinstance(prepared, InTiles):
         in_tiles = Tiles(keep=False).attend
         return in_tiles(q_BHTD, k_BHSD, v_BHSE, prepared, added, scale=scale, dropout=0.0, return_lse=return_lse)
-    factors = prepared.factors + (() if added is None else cast("tuple[LowRankBias, ...]", added.parts()))
-    wide, heads = torch.promote_types(q_BHTD.dtype, torch.float32), q_BHTD.shape[1]
-    a_BHTR = c_BHSR = None
-    if factors:
-        a_BHTR = _side_by_side([factor.query_factor_BHTR for factor in factors], heads, wide)
-        c_BHSR = _side_by_side([factor.key_factor_BHSR for factor in factors], heads, wide)
+    by_content = () if added is None else added.parts()
+    factors = (*prepared.factors, *(part for part in by_content if isinstance(part, LowRankBias)))
+    relative = [part.to(wide) for part in by_content if isinstance(part, RelativeBias | RelativeKeyBias)]
     ends_HX = None if prepared.ends is None else prepared.ends.to(wide)
     centre_BH1E = _centre(v_BHSE) if v_BHSE.dtype.itemsize == 2 else None
     if centre_BH1E is not None:
         v_BHSE = v_BHSE - centre_BH1E
-    tensors = q_BHTD, k_BHSD, v_BHSE, ends_HX, a_BHTR, c_BHSR
-    output, lse = _Attention.apply(prepared, scale, return_lse, centre_BH1E, *tensors)
+    left, right = (_beyond(relative, side) if side in prepared.sides else () for side in (0, 1))
+    band = [part.between(prepared.edges[0] + 1, prepared.edges[1]) for part in relative]
+    kinds, near = as_tiles(SumBias(band), batch=batch, heads=heads, queries=queries, keys=keys) if band else ([], [])
+    tensors = Operands(
+        *(q_BHTD, k_BHSD, v_BHSE, ends_HX),
+        *_side_by_side([factor.tensors for factor in factors], heads, wide),
+        *_side_by_side(left, heads, wide),
+        *_side_by_side(right, heads, wide),
+        near=tuple(near),
+    )
+    output, lse = _Attention.apply(prepared, kinds, scale, return_lse, centre_BH1E, *tensors.flat())
     return output, lse if return_lse else None
+
+
+def _beyond(relative: Sequence[RelativeBias | RelativeKeyBias], side: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield factors of queries and of keys of terms beyond an edge: the number of each query or key, and a 1."""
+    for part in relative:
+        exchanged = isinstance(part, RelativeKeyBias)
+        number = part.exchanged.constant(1 - side) if exchanged else part.constant(side)
+        if number is not None:
+            one = number.new_ones(1, 1, 1, 1)
+            ones = one.expand(1, 1, part.queries if exchanged else part.keys, 1)
+            yield (ones, number[..., None]) if exchanged else (number[..., None], ones)
 
 
 def _centre(v_BHSE: Tensor) -> Tensor:
@@ -124,21 +169,37 @@ def _centre(v_BHSE: Tensor) -> Tensor:
     return mean_BH1E.masked_fill_(mean_BH1E.abs() < 2 * std_BH1E, 0).to(v_BHSE.dtype)
 
 
-def _side_by_side(factors: Sequence[Tensor], heads: int, dtype: torch.dtype) -> Tensor:
-    rows = max(factor.shape[0] for factor in factors)
-    return torch.cat([factor.expand(rows, heads, -1, -1).to(dtype) for factor in factors], dim=-1)
+def _side_by_side(
+    factors: Iterable[Sequence[Tensor]], heads: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Return factors of queries and of keys, the pairs side by side; None = there are none."""
+    sides = [*zip(*factors, strict=True)]
+    if not sides:
+        return None, None
+    rows = [max(factor.shape[0] for factor in side) for side in sides]
+    of_queries, of_keys = (
+        torch.cat([factor.expand(count, heads, -1, -1).to(dtype) for factor in side], dim=-1)
+        for count, side in zip(rows, sides, strict=True)
+    )
+    return of_queries, of_keys
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, prepared: Prepared, scale: float, return_lse: bool, centre: Tensor | None, *tensors: Tensor | None
+        ctx: Any,
+        prepared: Prepared,
+        kinds: list[Kind],
+        scale: float,
+        return_lse: bool,
+        centre: Tensor | None,
+        *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        operands = Operands(*cast("tuple[Any, ...]", tensors))
+        operands = Operands.of(tensors)
         left: list[Tensor] = []
         with no_autocast(operands.q.device):
-            output, lse = _near(prepared, operands, scale)
+            output, lse = _near(prepared, kinds, operands, scale)
             ctx.groups = _groups(operands.q)
             for heads in ctx.groups:
                 left += _add_far(prepared, operands.of_heads(heads), scale, output[:, heads], lse[:, heads])
@@ -146,8 +207,8 @@ class _Attention(torch.autograd.Function):
             if centre is not None:  # a row that sees nothing stays 0
                 result = (output + centre).masked_fill_((lse == -torch.inf)[..., None], 0)
             result = result.to(operands.v.dtype)
-        ctx.prepared, ctx.scale = prepared, scale
-        ctx.save_for_backward(*operands, output, lse, *left)
+        ctx.prepared, ctx.kinds, ctx.scale, ctx.count = prepared, kinds, scale, len(tensors)
+        ctx.save_for_backward(*tensors, output, lse, *left)
         if not return_lse:
             ctx.mark_non_differentiable(lse)
         return result, lse
@@ -161,14 +222,14 @@ class _Attention(torch.autograd.Function):
             )
         prepared, scale = cast("Prepared", ctx.prepared), ctx.scale
         saved = ctx.saved_tensors  # once: checkpointing computes the layer again for it
-        operands, (output, lse, *left) = Operands(*saved[:6]), saved[6:]
+        operands, (output, lse, *left) = Operands.of(saved[: ctx.count]), saved[ctx.count :]
         do, dlse = grad_outputs
         do = torch.zeros_like(output, dtype=operands.q.dtype) if do is None else do
         with no_autocast(output.device):
             delta = (do.to(lse.dtype) * output).sum(-1)
             if dlse is not None:
                 delta -= dlse
-            totals = _gradients_of_near(prepared, operands, scale, lse, delta, do)
+            totals = _gradients_of_near(prepared, ctx.kinds, operands, scale, lse, delta, do)
             of_left, lse_of_left = lse.new_zeros(lse.shape[1]), iter(left)
             for heads in ctx.groups:
                 of_left[heads] = _add_gradients_of_far(
@@ -192,8 +253,8 @@ class _Attention(torch.autograd.Function):
                     totals.ends[:, -1], rest = rest - of_left, of_left
                 if 0 in prepared.sides:
                     totals.ends[:, 0] = rest
-        q, k, v, *others = totals
-        return None, None, None, None, *(x.to(operands.q.dtype) for x in (q, k, v)), *others
+        q, k, v, *others = totals.flat()
+        return *[None] * 5, *(cast("Tensor", x).to(operands.q.dtype) for x in (q, k, v)), *others
 
 
 def _groups(q_BHTD: Tensor) -> list[slice]:
@@ -205,9 +266,10 @@ def _groups(q_BHTD: Tensor) -> list[slice]:
 
 def _add_far(prepared: Prepared, operands: Operands, scale: float, output: Tensor, lse: Tensor) -> list[Tensor]:
     """Merge the regions into output and log-sum-exp; return the log-sum-exp of those on the left, if both sides are."""
-    q, k, v = operands.widened(scale)
+    widened = _by_side(prepared, operands, scale)
     left: list[Tensor] = []
     for region in prepared.regions:
+        q, k, v = widened[region.side]
         rows, columns = region.rows, region.columns
         part, part_lse = _KERNEL(
             *(region.in_order(x[at]) for x, at in ((q, rows), (k, columns), (v, columns))),
@@ -224,23 +286,38 @@ def _add_far(prepared: Prepared, operands: Operands, scale: float, output: Tenso
     return left
 
 
-def _near(prepared: Prepared, operands: Operands, scale: float) -> tuple[Tensor, Tensor]:
+def _by_side(
+    prepared: Prepared, operands: Operands, scale: float, spare: int = 0
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return what the kernel reads on the left and on the right: the same, where no term by content differs."""
+    if operands.left_a is None and operands.right_a is None:
+        return [operands.widened(scale, 0, spare)] * 2
+    return [operands.widened(scale, side, spare) for side in (0, 1)]
+
+
+def _near(prepared: Prepared, kinds: list[Kind], operands: Operands, scale: float) -> tuple[Tensor, Tensor]:
     """Return output (B, H, T, E) and log-sum-exp (B, H, T) of the band, in at least float32; 0 and -inf without one."""
-    q, _, v, *_ = operands
+    q, v = operands.q, operands.v
     if prepared.near is None:
         wide = torch.promote_types(q.dtype, torch.float32)
         return q.new_zeros(*q.shape[:3], v.shape[-1], dtype=wide), q.new_full(q.shape[:3], -torch.inf, dtype=wide)
-    output, lse_BHT1 = forward(*_for_tiles(prepared, operands, scale))
+    output, lse_BHT1 = forward(*_for_tiles(prepared, kinds, operands, scale))
     return output, lse_BHT1[..., 0]
 
 
 def _gradients_of_near(
-    prepared: Prepared, operands: Operands, scale: float, lse: Tensor, delta: Tensor, do: Tensor
+    prepared: Prepared,
+    kinds: list[Kind],
+    operands: Operands,
+    scale: float,
+    lse: Tensor,
+    delta: Tensor,
+    do: Tensor,
 ) -> Operands:
     """Return the gradients of the band, given the log-sum-exp of all keys; 0 without one."""
     if prepared.near is None:
-        return Operands(*(None if x is None else torch.zeros_like(x, dtype=lse.dtype) for x in operands))  # pyright: ignore[reportArgumentType]
-    options, inputs, tensors = _for_tiles(prepared, operands, scale)
+        return Operands.of([None if x is None else torch.zeros_like(x, dtype=lse.dtype) for x in operands.flat()])
+    options, inputs, tensors = _for_tiles(prepared, kinds, operands, scale)
     near = Backward(
         options,
         inputs,
@@ -251,32 +328,38 @@ def _gradients_of_near(
         grad_output=do,
         wanted=[True] * len(options.kinds),
     )
-    _, _, _, table_1HW, *factors = near.run()
-    assert table_1HW is not None
-    return Operands(near.dq, near.dk, near.dv, table_1HW[0, :, prepared.columns], *(factors or (None, None)))
+    gradients = iter(near.run()[3:])
+    ends = None if operands.ends is None else cast("Tensor", next(gradients))[0, :, prepared.columns]
+    factors = (None, None) if operands.a is None else (next(gradients), next(gradients))
+    beyond = [None if x is None else torch.zeros_like(x) for x in operands[6:10]]
+    return Operands.of([near.dq, near.dk, near.dv, ends, *factors, *beyond, *gradients])
 
 
-def _for_tiles(prepared: Prepared, operands: Operands, scale: float) -> tuple[TileOptions, Inputs, list[Tensor]]:
+def _for_tiles(
+    prepared: Prepared, kinds: list[Kind], operands: Operands, scale: float
+) -> tuple[TileOptions, Inputs, list[Tensor]]:
     """Return the band as tiles take it: options, inputs, and the tensors of its bias."""
     assert prepared.near is not None
-    assert operands.ends is not None
-    columns, kinds = prepared.columns, [Kind(ToeplitzTiles, 1)]
-    # numbers beyond the band are read, and hidden
-    before, behind = columns.start, prepared.near.queries + prepared.near.keys - 1 - columns.stop
-    tensors = [F.pad(operands.ends, (before, behind))[None]]
+    of_bias: list[Kind] = []
+    tensors: list[Tensor] = []
+    if operands.ends is not None:
+        of_bias.append(Kind(ToeplitzTiles, 1))
+        # numbers beyond the band are read, and hidden
+        before, behind = prepared.columns.start, prepared.near.queries + prepared.near.keys - 1 - prepared.columns.stop
+        tensors.append(F.pad(operands.ends, (before, max(behind, 0)))[None])
     if operands.a is not None and operands.c is not None:
-        kinds.append(Kind(LowRankTiles, 2))
+        of_bias.append(Kind(LowRankTiles, 2))
         tensors += [operands.a, operands.c]
     options = TileOptions(
         scale=scale,
-        kinds=tuple(kinds),
+        kinds=(*of_bias, *kinds),
         tile_mask=prepared.near,
         rows_may_be_fully_masked=True,
         dropout=None,
         keep=False,
         return_lse=True,
     )
-    return options, Inputs(operands.q, operands.k, operands.v), tensors
+    return options, Inputs(operands.q, operands.k, operands.v), [*tensors, *operands.near]
 
 
 def _add_gradients_of_far(
@@ -293,18 +376,20 @@ def _add_gradients_of_far(
     with_lse: bool,
 ) -> Tensor:
     """Add the gradients of the regions, and return that of the constant on the left, (H,), if there are both sides."""
-    q, k, v = operands.widened(scale, spare=int(with_lse))
+    widened = _by_side(prepared, operands, scale, spare=int(with_lse))
     channels, values = operands.q.shape[-1], operands.v.shape[-1]
-    wide_output, wide_do = _widened(output.to(do.dtype), v.shape[-1]), _widened(do, v.shape[-1])
+    most = max(v.shape[-1] for _, _, v in widened)
+    wide_output, wide_do = _widened(output.to(do.dtype), most), _widened(do, most)
     if with_lse:  # a channel of values that are 0 takes dlse from rowsum(do o)
         wide_output[..., values], wide_do[..., values] = delta - (do.to(delta.dtype) * output).sum(-1), 1
     centre = operands.v.to(lse.dtype).mean(2, keepdim=True)
     of_left = lse.new_zeros(lse.shape[1])
     for region in prepared.regions:
-        at_rows, at_columns = region.rows, region.columns
+        at_rows, at_columns, (q, k, v) = region.rows, region.columns, widened[region.side]
+        all_do, all_output = wide_do[..., : v.shape[-1]], wide_output[..., : v.shape[-1]]
         dq, dk, dv = _KERNEL_BACKWARD(
-            *(region.in_order(x[at]) for x, at in ((wide_do, at_rows), (q, at_rows), (k, at_columns), (v, at_columns))),
-            region.in_order(wide_output[at_rows]),
+            *(region.in_order(x[at]) for x, at in ((all_do, at_rows), (q, at_rows), (k, at_columns), (v, at_columns))),
+            region.in_order(all_output[at_rows]),
             region.in_order(lse[at_rows] - operands.constant(region)).contiguous(),
             0.0,
             region.is_triangle,
@@ -320,10 +405,12 @@ def _add_gradients_of_far(
             share, of_middle = (next(lse_of_left) - lse[at_rows]).exp_(), (do[at_rows] * middle).sum(-1)
             of_left += ((operands.v[at_columns] - middle) * dv).sum((0, 2, 3))
             of_left -= (share * (delta[at_rows] - of_middle)).sum((0, 2))
-        if totals.a is not None and totals.c is not None:
-            behind = slice(channels, channels + totals.a.shape[-1])
-            _add_to_factor(totals.a, at_rows, dq[..., behind] / scale)
-            _add_to_factor(totals.c, at_columns, dk[..., behind])
+        first = channels
+        for da, dc in totals.factors(region.side):
+            behind = slice(first, first + da.shape[-1])
+            _add_to_factor(da, at_rows, dq[..., behind] / scale)
+            _add_to_factor(dc, at_columns, dk[..., behind])
+            first = behind.stop
     return of_left
 
 

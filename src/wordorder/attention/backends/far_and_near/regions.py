@@ -53,11 +53,16 @@ class Prepared(NamedTuple):
     regions: tuple[Region, ...]
     factors: tuple[LowRankBias, ...]
     near: TileMask | None = None
-    """The mask of the band; None = there is none, as there is no table."""
+    """The mask of the band; None = there is none, as no term depends on the distance."""
+    edges: tuple[int, int] = (0, 0)
+    """The columns of T + S - 1 distances between which the band lies."""
     ends: Tensor | None = None
-    """The table from its last constant column on the left to its first on the right, (H, X)."""
-    columns: slice = slice(0)
-    """The columns of the whole table that are in ``ends``."""
+    """The table from the first to the second edge, as far as it has columns there, (H, X); None = there is none."""
+
+    @property
+    def columns(self) -> slice:
+        """The columns of the whole table that are in ``ends``."""
+        return slice(max(self.edges[0], 0), self.edges[1] + 1)
 
     @property
     def sides(self) -> set[int]:
@@ -77,19 +82,20 @@ def prepare(terms: Terms, mask: Mask | None, call: Call) -> Prepared | InTiles:
     shift = cast("int", shift_between(mask.query, mask.key))
     # all in key index less query index, j - i
     highest = call.keys - 1 if mask.high is None else mask.high - shift
-    if table is None or table.edges is None:
+    edges = call.edges
+    if edges is None:
         return Prepared(tuple(_regions(runs, call, highest, None)), factors)
-    zero, diagonals = call.queries - 1, call.queries + call.keys - 1
-    left, right = (edge - zero for edge in table.edges)
+    left, right = (edge - (call.queries - 1) for edge in edges)
     band = Mask(mask.query, mask.key, left + 1 + shift, min(highest, right - 1) + shift, mask.tokens_BS)
-    columns = slice(max(left + zero, 0), min(right + zero + 1, diagonals))
-    return Prepared(
+    prepared = Prepared(
         tuple(_regions(runs, call, left, right if mask.high is None else None)),
         factors,
         TileMask(band, batch=call.batch, queries=call.queries, keys=call.keys, device=call.device),
-        table.table_HW[:, columns].expand(call.heads, -1),
-        columns,
+        edges,
     )
+    if table is None:
+        return prepared
+    return prepared._replace(ends=table.table_HW[:, prepared.columns].expand(call.heads, -1))
 
 
 def _regions(runs: Iterable[tuple[slice, int, int]], call: Call, left: int, right: int | None) -> Iterator[Region]:

@@ -24,9 +24,8 @@ LARGEST_MATRIX = 256 * 2**20
 NARROW = 2
 """A query's window is narrow where it is at most one part in so many of the keys."""
 LONGEST_WRITTEN = 1024
-"""Number of keys from which narrow windows are faster in tiles than SDPA with the mask written out, in forward and in
-training: at 1,024 in 0.50 to 0.86 of its time, at 2,048 in 0.32 to 0.71, at 4,096 in 0.20 to 0.61; at 512 in 0.82 to
-1.48. Memory is a tenth."""
+"""Number of keys from which narrow windows are faster in tiles than SDPA with the mask written out: in 0.50 to 0.86 of
+its time at 1,024, in 0.20 to 0.61 at 4,096, but in 0.82 to 1.48 at 512. Memory is a tenth."""
 
 
 class InTiles(NamedTuple):

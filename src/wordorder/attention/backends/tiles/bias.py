@@ -73,10 +73,26 @@ def _askew(product_HRL: Tensor, keys: int) -> Tensor:
 
 
 class TilesByDistance(TermTiles):
-    """A term by distance: of its tile with columns by distance, (H, R, R + E - 1), the tile itself is a view."""
+    """A term by distance: of its tile with columns by distance, (H, R, R + E - 1), the tile itself is a view.
+
+    ``edges``: columns a and b of all T + S - 1, up to and from which on the term does not depend on the distance.
+    """
 
     memory_HRL = torch.empty(0)
     tile_shape: tuple[int, ...] = ()
+
+    def __init__(
+        self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, edges: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(tensors, queries, wanted)
+        self.edges = edges
+
+    def is_constant(self, tile: TileSlice) -> bool:
+        """Tell whether the tile is beyond an edge."""
+        assert self.edges is not None
+        lowest = self.queries - tile.rows.stop + tile.keys.start
+        _, rows, keys = tile.shape()
+        return lowest + rows + keys - 2 <= self.edges[0] or lowest >= self.edges[1]
 
     def spread(self, tile_HRE: Tensor) -> Tensor:
         """Return the tile with columns by distance, 0 at the distances that a row does not have."""
@@ -88,13 +104,7 @@ class TilesByDistance(TermTiles):
 
 
 class ToeplitzTiles(TilesByDistance):
-    """A Toeplitz term ``t[j - i + T - 1]`` with a table t (1, H, T + S - 1), constant beyond ``edges``."""
-
-    def __init__(
-        self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, edges: tuple[int, int] | None = None
-    ) -> None:
-        super().__init__(tensors, queries, wanted)
-        self.edges = edges
+    """A Toeplitz term ``t[j - i + T - 1]`` with a table t (1, H, T + S - 1)."""
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """Add to each row of the tile its window of the table.
@@ -104,7 +114,7 @@ class ToeplitzTiles(TilesByDistance):
         del example
         _, rows, keys = tile_HRE.shape
         span_HX = self._span(self.tensors[0], tile)
-        if self._is_constant(tile):
+        if self.edges is not None and self.is_constant(tile):
             windows_HRE = span_HX[:, :1, None]
         else:
             windows_HRE = _askew(span_HX[:, None].expand(-1, rows, -1).contiguous(), keys)
@@ -114,18 +124,10 @@ class ToeplitzTiles(TilesByDistance):
         """Add the sum of each diagonal; where the table is constant, of all of them, to one."""
         del example
         span_HX = self._span(self.gradients[0], tile)
-        if self._is_constant(tile):
+        if self.edges is not None and self.is_constant(tile):
             span_HX[:, 0] += gradient_HRE.sum((1, 2))
         else:
             span_HX.add_(self.spread(gradient_HRE).sum(1))
-
-    def _is_constant(self, tile: TileSlice) -> bool:
-        """Tell whether the table is one number over the tile."""
-        if self.edges is None:
-            return False
-        lowest = self.queries - tile.rows.stop + tile.keys.start
-        _, rows, keys = tile.shape()
-        return lowest + rows + keys - 2 <= self.edges[0] or lowest >= self.edges[1]
 
     def _span(self, table_1HW: Tensor, tile: TileSlice) -> Tensor:
         """Return the part of the table for the distances in the tile, ascending."""
@@ -154,18 +156,31 @@ class DenseTiles(TermTiles):
 class RelativeTiles(TilesByDistance):
     """A term ``q_i . r[j - i + T - 1 - first]``: queries (B or 1, H, T, D), vectors by distance (B or 1, H, ., D).
 
-    The product with the vectors of the tile's distances has one column per distance, and is read askew.
+    The product with the vectors of the tile's distances has one column per distance, and is read askew; beyond an edge
+    it has one column.
     """
 
     product = torch.empty(0)
 
-    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
-        super().__init__(tensors, queries, wanted)
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        queries: int,
+        wanted: bool,
+        *,
+        first: int,
+        edges: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(tensors, queries, wanted, edges=edges)
         self.first = first
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         heads, rows, keys = tile_HRE.shape
         q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
+        if self.edges is not None and self.is_constant(tile):
+            column_HR1 = q_HRD @ r_HLD[:, 0, :, None] if r_HLD.shape[1] else tile_HRE.new_zeros(())
+            tile_HRE.copy_(column_HR1) if first else tile_HRE.add_(column_HR1)
+            return
         size = heads * rows * (rows + keys - 1)
         if self.product.numel() < size:
             self.product = tile_HRE.new_empty(size)
@@ -180,6 +195,12 @@ class RelativeTiles(TilesByDistance):
         """Write the gradient with columns by distance, and add its products with the vectors and with the queries."""
         q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
         dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, tile)
+        if self.edges is not None and self.is_constant(tile):
+            if r_HLD.shape[1]:
+                sums_HR1 = gradient_HRE.sum(-1, keepdim=True)
+                dq_HRD += sums_HR1 * r_HLD[:, :1]
+                dr_HLD[:, 0] += (sums_HR1 * q_HRD).sum(1)
+            return
         by_distance_HRL = self.spread(gradient_HRE)[..., columns]
         dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
         dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
@@ -204,9 +225,17 @@ class RelativeKeyTiles(RelativeTiles):
     distances of a tile, so that wide tiles are processed a few keys at a time.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        queries: int,
+        wanted: bool,
+        *,
+        first: int,
+        edges: tuple[int, int] | None = None,
+    ) -> None:
         del queries
-        super().__init__(tensors, tensors[0].shape[2], wanted, first=first)
+        super().__init__(tensors, tensors[0].shape[2], wanted, first=first, edges=edges)
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         for part in _blocks_of_keys(tile):
@@ -313,7 +342,7 @@ def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> 
             part_tensors, kind = [part.table_HW[None]], Kind(partial(ToeplitzTiles, edges=part.edges), 1)
         elif isinstance(part, RelativeBias | RelativeKeyBias):
             tile_class = RelativeTiles if isinstance(part, RelativeBias) else RelativeKeyTiles
-            kind = Kind(partial(tile_class, first=part.first), 2)
+            kind = Kind(partial(tile_class, first=part.first, edges=part.edges), 2)
         elif isinstance(part, DenseBias):
             part_tensors, kind = [part.tensor_BHTS.expand(-1, -1, queries, keys)], Kind(DenseTiles, 1)
         else:
