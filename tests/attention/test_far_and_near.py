@@ -6,14 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 from bias_cases import CHANNELS, HEADS
+from torch.testing import assert_close
 
 from wordorder.attention import Call, attention, choose_backend
 from wordorder.attention.backends import far_and_near
-from wordorder.encodings import CATALOG, Terms
+from wordorder.attention.backends.far_and_near import FarAndNear
+from wordorder.encodings import CATALOG, DeBERTa, RelativeLogits, Shaw, Terms
+from wordorder.encodings.composition import Composition
 from wordorder.encodings.places import ContentTerm, OnDistance
 from wordorder.encodings.t5 import T5
 from wordorder.networks import Decoder, Encoder, initialise
-from wordorder.ops import Contiguous, LowRankBias, Mask, Packed, RelativeBias, RelativeKeyBias, ToeplitzBias
+from wordorder.ops import Contiguous, DenseBias, LowRankBias, Mask, Packed, RelativeBias, RelativeKeyBias, ToeplitzBias
 from wordorder.ops.bias import SumBias
 
 BOUND = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 5e-2}
@@ -221,6 +224,89 @@ def test_a_table_is_constant_where_its_encoding_says_so(encoding, offset):
         assert bias.to(torch.float64).edges == bias.edges
 
 
+@pytest.mark.parametrize(
+    ("network", "encoding", "options"),
+    [
+        (Encoder, "shaw,fox", {"shaw": {"max_distance": 2}}),
+        (Encoder, "shaw,transformer-xl", {"shaw": {"max_distance": 2}}),
+        (Decoder, "shaw:a,shaw:b", {"shaw:a": {"max_distance": 1}, "shaw:b": {"max_distance": 9}}),
+    ],
+)
+def test_layers_with_other_terms_by_content_have_a_plan_of_their_own(monkeypatch, network, encoding, options):
+    monkeypatch.setattr(far_and_near, "FEWEST_KEYS", {torch.float64: (16, 16, 16)})
+    results, upstream = [], torch.randn(1, 150, 16, dtype=torch.float64)
+    for backend in (None, "reference"):
+        model = network(30, width=16, heads=2, layers=2, encoding=encoding, encoding_options=options, max_positions=200)
+        initialise(model, seed=0, std=0.3)
+        hidden = model.double().eval()(torch.arange(150)[None] % 30, backend=backend).hidden
+        hidden.backward(upstream)
+        results.append([hidden.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(results[0]) == len(results[1])
+    for ours, exact in zip(*results, strict=True):
+        assert (ours - exact).abs().max() <= 1e-11 * max(1.0, exact.abs().max())
+
+
+@pytest.mark.parametrize(("T", "S", "offset"), [(3, 10, 100), (40, 10, 20), (10, 40, 20), (4, 9, -30), (9, 4, 3)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("ranges", [(8, 4), (4, 8), (40, 4), (4, 40)])
+def test_queries_and_keys_anywhere_with_terms_of_two_ranges(T, S, offset, causal, ranges):
+    parts = {
+        "t5": T5(2, head_dim=8, max_distance=ranges[0], buckets=4),
+        "shaw": Shaw(8, layers=1, max_distance=ranges[1]),
+    }
+    composition = Composition(parts, head_dim=8).double()
+    for parameter in composition.parameters():
+        torch.nn.init.normal_(parameter)
+    query, key = Contiguous(T, offset), Contiguous(S)
+    terms = composition.prepare(query, key, dtype=torch.float64).layer(0)
+    q, k, v = (torch.randn(2, 2, n, 8, dtype=torch.float64) for n in (T, S, S))
+    mask = Mask(query, key, high=0 if causal else None)
+    expected = attention(q, k, v, terms, mask, backend="recomputed-tiles")
+    distance = (torch.arange(S) - torch.arange(T)[:, None] - offset).clamp(-ranges[1], ranges[1]) + ranges[1]
+    scores = torch.einsum("bhtd,tsd->bhts", q, parts["shaw"].tables[0].weight[distance]) * terms.scale
+    written = Terms(terms.scale, terms.bias + DenseBias(scores))
+    call = Call.of(q, k, v).with_terms(terms, mask)
+    for backend in ("reference", *(() if FarAndNear().refusal(call) else ("far-and-near",))):
+        found = attention(q, k, v, terms, mask, backend=backend)
+        assert_close(found, attention(q, k, v, written, mask, backend="reference"))
+        assert_close(found, expected)
+
+
+def test_where_every_key_is_hidden_the_output_is_0():
+    query, key = Contiguous(4), Contiguous(9, 4)
+    q, k = torch.randn(1, 2, 4, 8, requires_grad=True), torch.randn(1, 2, 9, 8)
+    bias = T5(2, head_dim=8)(query, key)
+    output = attention(q, k, k, bias, Mask(query, key, high=0), backend="far-and-near")
+    assert not output.any()
+    assert not torch.autograd.grad(output.sum(), q)[0].any()
+
+
+@pytest.mark.parametrize("kind", [Shaw, DeBERTa, RelativeLogits])
+def test_a_class_that_changes_the_rows_of_a_term_by_content_promises_nothing(kind):
+    class Coarse(kind):
+        def row(self, distance):
+            return super().row(torch.div(distance, 4, rounding_mode="trunc"))
+
+    sizes = {Shaw: {"head_dim": 8}, DeBERTa: {"width": 8, "heads": 1, "head_dim": 8}}
+    sizes = sizes.get(kind, {"width": 8, "heads": 1})
+    where = Contiguous(60)
+    assert kind(**sizes, layers=1, max_distance=8)(where, where).edges == (51, 67)
+    assert Coarse(**sizes, layers=1, max_distance=8)(where, where).edges is None
+
+
+def test_a_term_by_content_that_breaks_its_promise_is_named():
+    class Broken(ByContent):
+        def as_bias(self, *tensors, **how):
+            vector, bias = super().as_bias(*tensors, **how)
+            return vector, bias + DenseBias(torch.zeros(1, 1, 20, 20))
+
+    q = torch.randn(1, HEADS, 20, CHANNELS)
+    vectors = torch.randn(HEADS, 2 * FAR + 1, CHANNELS)
+    terms = Terms(0.3, content=(Broken(vectors, vectors, 19, ["query"]),))
+    with pytest.raises(TypeError, match="promised edges, and gave a DenseBias that has none"):
+        attention(q, q, q, terms, backend="far-and-near")
+
+
 def test_a_class_that_changes_the_numbers_of_t5_promises_nothing():
     class Fading(T5):
         def at_distance(self, distance, dtype=torch.float32):
@@ -367,7 +453,7 @@ def test_it_is_chosen_where_it_is_faster(monkeypatch, facts, name):
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"dtype": torch.float16}, "computes in bfloat16, float32 or float64 on a CPU"),
+        ({"dtype": torch.float16}, "no dropout or float16 on a CPU"),
         ({"dropout": 0.1}, "no dropout"),
         ({"reach": None}, "constant beyond a distance or of low rank, and no window"),
         ({"content": True, "dtype": torch.bfloat16}, "terms by content in float32 or float64 alone"),
@@ -380,7 +466,7 @@ def test_what_it_cannot_do_is_refused(facts, words):
 
 
 def test_a_version_of_torch_without_the_operator_takes_tiles(monkeypatch):
-    monkeypatch.setattr(far_and_near, "HAS_KERNEL", False)
+    monkeypatch.setattr(far_and_near, "OPERATORS", {"cpu": "_no_such_operator"})
     call = long_call(bias="learned", reach=255, training=True)
     assert choose_backend(call).name == "recomputed-tiles"
     with pytest.raises(ValueError, match=f"torch {re.escape(torch.__version__)} does not have; take None"):

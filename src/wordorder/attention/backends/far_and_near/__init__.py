@@ -1,6 +1,6 @@
 """Attention with a bias that is constant beyond a distance: torch's fused kernels for far keys, tiles for near ones."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,12 +10,8 @@ from wordorder.attention.call import Call
 from wordorder.encodings import Terms
 from wordorder.ops import Bias, Mask
 
-if TYPE_CHECKING:
-    from wordorder.attention.backends.far_and_near.regions import InTiles, Prepared
-
-KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
-"""torch's fused kernel, a private operator: it returns the log-sum-exp, and its backward pass takes it."""
-HAS_KERNEL = hasattr(torch.ops.aten, KERNEL)
+OPERATORS = {"cpu": "_scaled_dot_product_flash_attention_for_cpu", "cuda": "_scaled_dot_product_flash_attention"}
+"""torch's fused kernels, private operators: they return the log-sum-exp, and their backward passes take it."""
 FEWEST_KEYS = {torch.bfloat16: (512, 1024, 1024), torch.float32: (2048, 2048, 3072), torch.float64: (2048, 2048, 3072)}
 """Keys from which it was measured to be faster than tiles: with low rank alone, with a table alone, with both."""
 NARROW = {torch.bfloat16: 4, torch.float32: 8, torch.float64: 8}
@@ -23,22 +19,26 @@ NARROW = {torch.bfloat16: 4, torch.float32: 8, torch.float64: 8}
 
 
 class FarAndNear(Backend):
-    """Long texts on a CPU, where the bias is constant beyond a distance or of low rank."""
+    """Long texts, where all terms are constant beyond a distance or of low rank; by choice on CPUs."""
 
     name = "far-and-near"
 
     def refusal(self, call: Call) -> str | None:
-        if call.device.type != "cpu" or call.traced or call.transformed or call.dtype == torch.float16:
-            return "computes in bfloat16, float32 or float64 on a CPU, outside torch.compile and torch.func; take None"
-        if call.return_weights or call.dropout > 0:
-            return "gives no attention weights and no dropout; take backend='reference' or None"
+        on_cpu = call.device.type == "cpu"
+        lacking = on_cpu and (call.dtype == torch.float16 or call.dropout > 0)
+        if call.traced or call.transformed or call.return_weights or lacking:
+            return "gives no weights, no dropout or float16 on a CPU, nothing in torch.compile or torch.func; take None"
         if call.reach is None:
             return "wants terms that are constant beyond a distance or of low rank, and no window; take None"
         if call.content and call.dtype == torch.bfloat16:
             return "takes terms by content in float32 or float64 alone; take None"
-        if not HAS_KERNEL:
-            return f"needs an operator that torch {torch.__version__} does not have; take None"
-        return None
+        if not hasattr(torch.ops.aten, OPERATORS.get(call.device.type, "")):
+            return f"needs an operator for {call.device.type} that torch {torch.__version__} does not have; take None"
+        if on_cpu:
+            return None
+        from wordorder.attention.backends.far_and_near.kernels import refusal_on_gpu
+
+        return refusal_on_gpu(call)
 
     def at_home(self, call: Call) -> bool:
         if call.device.type != "cpu" or call.reach is None or not (call.content or call.bias != "none"):
@@ -48,10 +48,9 @@ class FarAndNear(Backend):
         least *= 1 if call.training else 2  # all layers share what SDPA writes out
         return call.keys >= least and call.queries * call.keys >= least**2
 
-    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> "Prepared | InTiles":
+    def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> Any:
         from wordorder.attention.backends.far_and_near.regions import prepare
 
-        assert not isinstance(mask, Tensor)
         return prepare(terms, mask, call)
 
     def attend(
@@ -59,7 +58,7 @@ class FarAndNear(Backend):
         q_BHTD: Tensor,
         k_BHSD: Tensor,
         v_BHSE: Tensor,
-        prepared: "Prepared | InTiles",
+        prepared: Any,
         added: Bias | None,
         *,
         scale: float,
@@ -68,6 +67,5 @@ class FarAndNear(Backend):
     ) -> tuple[Tensor, Tensor | None]:
         from wordorder.attention.backends.far_and_near.passes import attend
 
-        del dropout  # refused
         outside: Any = torch.compiler.disable(attend)  # pyright: ignore[reportUnknownMemberType]  # as of tiles
-        return outside(q_BHTD, k_BHSD, v_BHSE, prepared, added, scale=scale, return_lse=return_lse)
+        return outside(q_BHTD, k_BHSD, v_BHSE, prepared, added, scale=scale, dropout=dropout, return_lse=return_lse)

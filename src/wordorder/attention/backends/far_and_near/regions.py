@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from wordorder.attention.backends.far_and_near.band import Band
 from wordorder.attention.backends.tiles import InTiles, Tiles
 from wordorder.attention.backends.tiles.tile import TileMask
 from wordorder.attention.call import Call
@@ -52,8 +53,8 @@ class Prepared(NamedTuple):
 
     regions: tuple[Region, ...]
     factors: tuple[LowRankBias, ...]
-    near: TileMask | None = None
-    """The mask of the band; None = there is none, as no term depends on the distance."""
+    near: TileMask | Band | None = None
+    """The band, as its device takes it; None = no key is near."""
     edges: tuple[int, int] = (0, 0)
     """The columns of T + S - 1 distances between which the band lies."""
     ends: Tensor | None = None
@@ -70,10 +71,11 @@ class Prepared(NamedTuple):
         return {region.side for region in self.regions}
 
 
-def prepare(terms: Terms, mask: Mask | None, call: Call) -> Prepared | InTiles:
+def prepare(terms: Terms, mask: Mask | Tensor | None, call: Call) -> Prepared | InTiles:
     """Return the parts of a call that `FarAndNear` does not refuse; for tiles, where padding is all over the text."""
+    assert not isinstance(mask, Tensor)
     runs = [*_runs(None if mask is None else mask.tokens_BS, call.keys)]
-    if len(runs) > MOST_RUNS * max(call.batch, 1):
+    if len(runs) > MOST_RUNS * max(call.batch, 1) and call.device.type == "cpu":
         return Tiles(keep=False).prepare(terms, mask, call)
     parts = () if terms.bias is None else terms.bias.parts()
     factors = tuple(part for part in parts if isinstance(part, LowRankBias))
@@ -81,21 +83,31 @@ def prepare(terms: Terms, mask: Mask | None, call: Call) -> Prepared | InTiles:
     mask = mask or Mask(Contiguous(call.queries), Contiguous(call.keys))
     shift = cast("int", shift_between(mask.query, mask.key))
     # all in key index less query index, j - i
-    highest = call.keys - 1 if mask.high is None else mask.high - shift
+    highest = call.keys - 1 if mask.high is None else min(mask.high - shift, call.keys - 1)
     edges = call.edges
     if edges is None:
         return Prepared(tuple(_regions(runs, call, highest, None)), factors)
     left, right = (edge - (call.queries - 1) for edge in edges)
-    band = Mask(mask.query, mask.key, left + 1 + shift, min(highest, right - 1) + shift, mask.tokens_BS)
     prepared = Prepared(
         tuple(_regions(runs, call, left, right if mask.high is None else None)),
         factors,
-        TileMask(band, batch=call.batch, queries=call.queries, keys=call.keys, device=call.device),
+        near_keys(mask, max(left + 1, 1 - call.queries), min(highest, right - 1), call),
         edges,
     )
     if table is None:
         return prepared
     return prepared._replace(ends=table.table_HW[:, prepared.columns].expand(call.heads, -1))
+
+
+def near_keys(mask: Mask, lowest: int, highest: int, call: Call) -> TileMask | Band | None:
+    """Return the band of these diagonals, key index less query index: in tiles on a CPU, else in blocks."""
+    if lowest > highest:
+        return None
+    if call.device.type != "cpu":
+        return Band(lowest, highest, call.queries, call.keys, mask.tokens_BS, call.device)
+    shift = cast("int", shift_between(mask.query, mask.key))
+    band = Mask(mask.query, mask.key, lowest + shift, highest + shift, mask.tokens_BS)
+    return TileMask(band, batch=call.batch, queries=call.queries, keys=call.keys, device=call.device)
 
 
 def _regions(runs: Iterable[tuple[slice, int, int]], call: Call, left: int, right: int | None) -> Iterator[Region]:
