@@ -6,8 +6,9 @@ It needs torch, Triton and NumPy, and runs from the source folder without a netw
 more; without a part all steps run. Each step is a process with a time limit of its own, writes a JSON as it goes, and
 stops no other step when it fails:
 
-- `smoke`: ten calls of attention beside the slow reference, each written at once.
+- `smoke`: some calls of attention beside the slow reference, each written at once.
 - `tests`, part tests: the tests marked gpu. Files that need a package that is not here are named and left out.
+- `far`, part far: far and near parts (T5, TUPE, FoX; 512 to 32,768 tokens, dropout) beside every other way.
 - `attention`, part speed: forward and backward with a bias that learns, in bfloat16, beside FlashAttention.
 - `tuning`, part tuning: the fastest blocks of every attention kernel on this GPU; into the table that the kernels read
   they go by `python -m tools.attention_kernels --measured benchmarks/results/gpu-tuning.json`.
@@ -37,9 +38,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"smoke": 120, "tests": 410, "attention": 300, "tuning": 300, "training": 120}
+LIMITS = {"smoke": 120, "far": 400, "tests": 410, "attention": 300, "tuning": 300, "training": 120}
 """Seconds of each step, in the order in which they run."""
 PARTS = {
+    "far": ["smoke", "far"],
     "tests": ["smoke", "tests"],
     "speed": ["smoke", "attention"],
     "tuning": ["smoke", "tuning"],
@@ -112,7 +114,14 @@ def run_step(step: str, file: Path, *, dry: bool) -> None:
         partial.replace(file)
 
     write({})  # a step that is stopped before its first result leaves no older file
-    steps = {"smoke": smoke, "tests": gpu_tests, "attention": attention, "tuning": tuning, "training": training}
+    steps = {
+        "smoke": smoke,
+        "far": far,
+        "tests": gpu_tests,
+        "attention": attention,
+        "tuning": tuning,
+        "training": training,
+    }
     results = steps[step](device, dry, write)
     write(results, finished=True)
     if results.get("failed"):
@@ -144,7 +153,7 @@ def versions() -> dict[str, str]:
 
 
 def smoke(device: Any, dry: bool, write: Write) -> dict[str, Any]:
-    """Compare ten calls of attention with the slow reference; see gpu_attention.py."""
+    """Compare some calls of attention with the slow reference; see gpu_attention.py."""
     from gpu_attention import smoke_test
 
     return smoke_test(device, dry=dry, write=write)
@@ -217,6 +226,13 @@ def attention(device: Any, dry: bool, write: Write) -> dict[str, Any]:
     from gpu_attention import benchmark
 
     return benchmark(device, dry=dry, write=write)
+
+
+def far(device: Any, dry: bool, write: Write) -> dict[str, Any]:
+    """Measure far and near parts; see gpu_attention.py."""
+    from gpu_attention import far_and_near
+
+    return far_and_near(device, dry=dry, write=write)
 
 
 def tuning(device: Any, dry: bool, write: Write) -> dict[str, Any]:

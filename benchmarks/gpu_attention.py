@@ -23,15 +23,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from wordorder.attention import attention
 from wordorder.encodings import Terms
 from wordorder.ops import Bias, Contiguous, LowRankBias, Mask, ToeplitzBias
+from wordorder.ops.bias import SumBias
 
 CHANNELS = 64
+MAX_DISTANCE = 128
 HEADS = 16
 LIMIT = "FlashAttention, no bias"
 OURS = "wordorder, triton"
+FAR = "wordorder, far and near"
 WRITTEN_OUT = "SDPA, bias written out"
 FLEX = "FlexAttention"
 PEER = "x-transformers"
-BACKENDS = {OURS: "triton", WRITTEN_OUT: "sdpa", FLEX: "flex"}
+BACKENDS = {OURS: "triton", FAR: "far-and-near", WRITTEN_OUT: "sdpa", FLEX: "flex"}
 """The backend of `wordorder.attention` that a candidate is."""
 
 BOUND = {torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float32: 1e-4}
@@ -43,18 +46,21 @@ class Sizes:
     """One section of the benchmark."""
 
     bias: str
-    """"tupe-r" (low-rank factors of d + 2 channels, and a table of distances) or "t5" (the table alone)."""
+    """"t5" (a table of distances, constant from `MAX_DISTANCE` on), "tupe-a" (low-rank factors of d channels), "tupe-r"
+    (both) or "fox" (factors of 2 channels)."""
     tokens: int
     batch: int
     heads: int = HEADS
     channels: int = CHANNELS
     causal: bool = False
+    dropout: float = 0.0
     candidates: tuple[str, ...] = (OURS, WRITTEN_OUT, FLEX)
 
     @property
     def name(self) -> str:
         """Name in tables."""
-        return f"{self.bias}{', causal' * self.causal}, {self.tokens:,} tokens"
+        dropout = f", dropout {self.dropout:g}" if self.dropout else ""
+        return f"{self.bias}{', causal' * self.causal}, {self.tokens:,} tokens{dropout}"
 
     @property
     def flops(self) -> float:
@@ -75,8 +81,32 @@ SECTIONS = (
     Sizes(bias="t5", tokens=2048, batch=8, candidates=(OURS, WRITTEN_OUT, FLEX, PEER)),
     Sizes(bias="t5", tokens=8192, batch=2, candidates=(OURS,)),
 )
+FAR_SECTIONS = tuple(
+    Sizes(
+        bias=bias,
+        tokens=tokens,
+        batch=max(1, 16384 // tokens),
+        causal=causal,
+        dropout=dropout,
+        candidates=(FAR, OURS, *((WRITTEN_OUT,) if tokens <= 8192 else ()), *((FLEX,) if not dropout else ())),
+    )
+    for tokens in (512, 2048, 8192, 32768)
+    for bias, causal, dropout in (
+        *(("t5", causal, dropout) for causal in (False, True) for dropout in (0.0, 0.1)),
+        ("tupe-a", False, 0.0),
+        ("tupe-r", False, 0.0),
+        ("tupe-r", False, 0.1),
+    )
+)
+"""What the step `far` measures in bfloat16."""
+FAR_IN_FLOAT32 = tuple(
+    Sizes(bias=bias, tokens=tokens, batch=1, causal=bias == "fox", candidates=(FAR, OURS, WRITTEN_OUT))
+    for tokens in (2048, 8192)
+    for bias in ("t5", "tupe-r", "fox")
+)
 SMOKE = (
     *((bias, OURS, dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32) for bias in ("tupe-r", "t5")),
+    *((bias, FAR, dtype) for dtype in (torch.bfloat16, torch.float32) for bias in ("tupe-r", "t5")),
     *((bias, WRITTEN_OUT, torch.bfloat16) for bias in ("tupe-r", "t5")),
     *((bias, FLEX, torch.bfloat16) for bias in ("tupe-r", "t5")),
 )
@@ -105,6 +135,11 @@ GOALS = (
     Goal(section="tupe-r, 2,048 tokens", of=FLEX, at_least=1.3),
     Goal(section="tupe-r, 8,192 tokens", of=FLEX, at_least=1.3),
 )
+FAR_GOALS = (
+    Goal(section="t5, 8,192 tokens", of=LIMIT, at_least=0.80),
+    Goal(section="t5, 2,048 tokens", of=LIMIT, at_least=0.60),
+    Goal(section="tupe-r, 8,192 tokens", of=LIMIT, at_least=0.45),
+)
 MOST_GROWTH = 4.2
 """Largest ratio of memory at the two lengths of `MEMORY` that counts as linear."""
 MOST_OVER_FLOPS = 1.05
@@ -122,10 +157,12 @@ class Problem:
         # as a projection of the hidden states leaves them
         fused = torch.randn(sizes.batch, tokens, 3, heads, sizes.channels, device=device, dtype=dtype)
         self.qkv = [part.detach().requires_grad_() for part in fused.permute(2, 0, 3, 1, 4).unbind(0)]
-        rank = sizes.channels + 2
-        shapes = [(heads, 2 * tokens - 1)] if sizes.bias == "t5" else [(1, heads, tokens, rank)] * 2
-        shapes += [(heads, 2 * tokens - 1)] if sizes.bias == "tupe-r" else []
+        rank = {"t5": 0, "fox": 2, "tupe-a": sizes.channels, "tupe-r": sizes.channels + 2}[sizes.bias]
+        shapes = [(1, heads, tokens, rank)] * 2 if rank else []
+        shapes += [(heads, 2 * MAX_DISTANCE + 1)] if sizes.bias in ("t5", "tupe-r") else []
         self.terms = [(0.1 * torch.randn(*shape, device=device)).requires_grad_() for shape in shapes]
+        distance = torch.arange(1 - tokens, tokens, device=device)
+        self.row_W = distance.clamp(-MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE
         self.upstream = torch.randn(sizes.batch, tokens, heads, sizes.channels, device=device, dtype=dtype)
 
     def step(self, name: str) -> Step:
@@ -150,16 +187,24 @@ class Problem:
         return run
 
     def _flash(self) -> Tensor:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return F.scaled_dot_product_attention(*self.qkv, is_causal=self.sizes.causal)
+        # on GPUs FlashAttention has no float32
+        is_flash = self.upstream.dtype.itemsize == 2 or not self.upstream.is_cuda
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION if is_flash else SDPBackend.EFFICIENT_ATTENTION):
+            dropout = self.sizes.dropout
+            return F.scaled_dot_product_attention(*self.qkv, is_causal=self.sizes.causal, dropout_p=dropout)
 
     def _ours(self, backend: str, qkv: Sequence[Tensor], terms: Sequence[Tensor]) -> Tensor:
-        table: Bias = ToeplitzBias(terms[-1], self.sizes.tokens, may_hide=False)
-        bias = table if len(terms) == 1 else LowRankBias(terms[0], terms[1]) + table
-        where = Contiguous(self.sizes.tokens)
+        tokens, parts = self.sizes.tokens, list[Bias]()
+        if len(terms) > 1:
+            parts.append(LowRankBias(terms[0], terms[1]))
+        if len(terms) != 2:
+            edges = tokens - 1 - MAX_DISTANCE, tokens - 1 + MAX_DISTANCE
+            parts.append(ToeplitzBias(terms[-1][:, self.row_W], tokens, may_hide=False, edges=edges))
+        where = Contiguous(tokens)
         mask = Mask(where, where, high=0) if self.sizes.causal else None
         q, k, v = qkv
-        return attention(q, k, v, Terms((2 * self.sizes.channels) ** -0.5, bias), mask, backend=backend)
+        order, dropout = Terms((2 * self.sizes.channels) ** -0.5, SumBias(parts)), self.sizes.dropout
+        return attention(q, k, v, order, mask, backend=backend, dropout=dropout)
 
     def _x_transformers(self) -> Step:
         from x_transformers.attend import Attend
@@ -275,7 +320,7 @@ def smoke_test(device: torch.device, *, dry: bool, write: Callable[[dict[str, An
 def section_of(sizes: Sizes, device: torch.device, dtype: torch.dtype, *, rounds: int) -> dict[str, dict[str, Any]]:
     """Return a row for each candidate: its share of the limit, its error, or why it has none."""
     forget_compiled(device)
-    small = Problem(replace(sizes, tokens=min(sizes.tokens, 200), batch=2), device, dtype)
+    small = Problem(replace(sizes, tokens=min(sizes.tokens, 300), batch=2, dropout=0.0), device, dtype)
     expected, failed, errors = small.reference(), dict[str, str](), dict[str, float]()
     for name in sizes.candidates:
         try:
@@ -327,6 +372,42 @@ def memory_of(name: str, tokens: int, device: torch.device, dtype: torch.dtype, 
         return {"bytes": torch.cuda.max_memory_allocated() - before}
     except Exception as error:
         return {"failed": reason_of(error)}
+
+
+def far_and_near(device: torch.device, *, dry: bool, write: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Measure far and near parts beside every other way, and the memory of one text; ``write`` after each section.
+
+    In float32 the limit is SDPA's memory-efficient kernel, since FlashAttention has no float32.
+    """
+    document: dict[str, Any] = {"limit": LIMIT, "sections": {}, "memory": {}, "goals": [], "failed": []}
+    document["left_out"] = left_out(device)
+    sections = [*((sizes, torch.bfloat16) for sizes in FAR_SECTIONS), *((x, torch.float32) for x in FAR_IN_FLOAT32)]
+    if dry:  # one of each bias
+        sections = [*{sizes.bias: (replace(sizes, dropout=0.0), torch.float32) for sizes, _ in sections}.values()]
+    for sizes, dtype in sections:
+        candidates = tuple(name for name in sizes.candidates if name not in document["left_out"])
+        sizes = replace(sizes, candidates=candidates)
+        rows = section_of(sizes.shrunk() if dry else sizes, device, dtype, rounds=2 if dry else 7)
+        name = sizes.name + ", float32" * (dtype == torch.float32 and not dry)
+        document["sections"][name] = rows
+        print(f"\n{name}")
+        for candidate, row in rows.items():
+            print(f"  {candidate:24} {words_of(row)}", flush=True)
+        write(document)
+    for goal in FAR_GOALS:
+        share = document["sections"].get(goal.section, {}).get(FAR, {}).get("share")
+        words = f"throughput over {goal.of}, at least {goal.at_least:g}"
+        met = None if share is None else share >= goal.at_least
+        document["goals"].append({"section": goal.section, "goal": words, "found": share, "met": met})
+    for tokens in MEMORY:
+        sizes = Sizes(bias="t5", tokens=0, batch=1, heads=2 if dry else HEADS)
+        length = tokens // 512 if dry else tokens
+        document["memory"][f"{tokens:,}"] = {
+            name: memory_of(name, length, device, torch.float32 if dry else torch.bfloat16, sizes)
+            for name in (LIMIT, FAR)
+        }
+    document["failed"] += never_measured(document["sections"])
+    return document
 
 
 def memory_step(device: torch.device, *, dry: bool, rounds: int) -> dict[str, Any]:
@@ -388,10 +469,7 @@ def benchmark(device: torch.device, *, dry: bool, write: Callable[[dict[str, Any
         document["goals"] = reached(document)
         print(f"\n{sizes.name}")
         for name, row in rows.items():
-            words = (
-                row.get("failed") or f"{row['share']:6.2f} {row['milliseconds']:9.3f} ms {row['tflops']:7.1f} TFLOP/s"
-            )
-            print(f"  {name:24} {words}", flush=True)
+            print(f"  {name:24} {words_of(row)}", flush=True)
         write(document)
     document["failed"] += never_measured(document["sections"])
     for tokens in MEMORY:

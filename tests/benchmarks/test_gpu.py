@@ -27,7 +27,7 @@ def test_a_dry_run_does_every_step_in_two_minutes(tmp_path, script):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.json")}
-    assert set(found) == {"gpu-smoke", "gpu-tests", "gpu-attention", "gpu-tuning", "gpu-training"}
+    assert set(found) == {"gpu-smoke", "gpu-far", "gpu-tests", "gpu-attention", "gpu-tuning", "gpu-training"}
     assert all(results["dry"] and results["finished"] for results in found.values())
     assert sum(results["seconds"] for results in found.values()) < 120
     assert found["gpu-tests"]["tests"]["skipped"] > 20
@@ -39,6 +39,9 @@ def test_a_dry_run_does_every_step_in_two_minutes(tmp_path, script):
     assert all(rows[benchmark.WRITTEN_OUT]["error"] < 1e-4 for rows in list(sections.values())[:-1])
     assert {goal.section for goal in benchmark.GOALS} <= set(sections)
     assert found["gpu-attention"]["memory_step"]["flops_ratio"] > 1
+    far = found["gpu-far"]["sections"]
+    assert {name.partition(",")[0] for name in far} == {"t5", "tupe-a", "tupe-r", "fox"}
+    assert all(rows[benchmark.FAR]["error"] < 1e-4 for rows in far.values())
     arms = found["gpu-training"]["arms"]
     assert {"none", "rope", "t5", "tupe-r"} <= set(arms)
     assert all(row["steps_per_second"] > 0 for row in arms.values())
@@ -50,7 +53,7 @@ def test_a_step_that_fails_stops_no_other_and_is_named_at_the_end(script, monkey
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="failed: tests, tuning"):
         gpu.main()
-    assert ran == ["smoke", "tests", "attention", "tuning", "training"]
+    assert ran == ["smoke", "far", "tests", "attention", "tuning", "training"]
 
 
 def test_a_part_begins_with_the_smoke_step_and_takes_nine_minutes_at_most(script, monkeypatch, tmp_path):
@@ -160,7 +163,7 @@ def test_the_reference_of_the_benchmark_is_the_formula(small):
     problem = benchmark.Problem(benchmark.replace(sizes, causal=True), CPU, torch.float32)
     q, k, v, a, c, table = (leaf.detach().double() for leaf in (*problem.qkv, *problem.terms))
     far = torch.arange(9)[None] - torch.arange(9)[:, None]
-    scores = (q @ k.mT) / 128**0.5 + a @ c.mT + table[:, far + 8]
+    scores = (q @ k.mT) / 128**0.5 + a @ c.mT + table[:, far + benchmark.MAX_DISTANCE]
     expected = scores.masked_fill(far > 0, -torch.inf).softmax(-1) @ v
     torch.testing.assert_close(problem.reference()[0].detach(), expected, rtol=1e-10, atol=1e-10)
 
@@ -203,7 +206,7 @@ def test_a_dry_run_leaves_the_kernels_out_where_the_interpreter_does_not_work(sm
     assert "interpreter does not work here: RuntimeError: out of resources" in reasons[benchmark.OURS]
     written = []
     document = benchmark.smoke_test(CPU, dry=True, write=lambda document: written.append(len(document["rows"])))
-    assert written == [1, 2]  # each result at once
+    assert written == [1, 2, 3, 4, 5, 6]  # each result at once
     assert document["failed"] == []
     assert benchmark.tune(CPU, dry=True, write=lambda document: None)["failed"] == []
 
@@ -214,5 +217,5 @@ def test_a_smoke_call_with_a_wrong_result_is_red(small, monkeypatch):
     reference = benchmark.Problem.reference
     monkeypatch.setattr(benchmark.Problem, "reference", lambda self: tuple(1.2 * x for x in reference(self)))
     document = benchmark.smoke_test(CPU, dry=True, write=lambda document: None)
-    assert len(document["failed"]) == 2
-    assert "SDPA, bias written out, tupe-r, bfloat16: its error is" in document["failed"][0]
+    assert len(document["failed"]) == 6
+    assert "SDPA, bias written out, tupe-r, bfloat16: its error is" in document["failed"][4]
