@@ -92,8 +92,8 @@ evidence: $(READY)  ## train the comparisons that the pages show and that have n
 	$(MAKE) --no-print-directory pages
 
 # No .venv is made: a machine with a GPU may have no network, and its own torch is the one that fits it.
-gpu:  ## what needs a GPU; PART=far, tests, speed, tuning or compare takes at most nine minutes; DRY=1 tries it on the CPU
-	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(PART),--part $(PART)) $(if $(OUT),--out $(OUT))
+gpu:  ## what needs a GPU; PART=far, tests, speed, tuning, compare or queue (QUEUE=FILE) takes at most nine minutes; DRY=1 tries it on the CPU
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(PART),--part $(PART)) $(if $(OUT),--out $(OUT)) $(if $(QUEUE),--queue $(QUEUE))
 
 catalogue: $(READY)  ## write what the pages say of the catalogue anew, and nothing else: after adding an encoding
 	$(BIN)/python evidence/publish/publish_encodings.py

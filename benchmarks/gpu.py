@@ -12,6 +12,7 @@ stops no other step when it fails:
 - `attention`, part speed: forward and backward with a bias that learns, in bfloat16, beside FlashAttention.
 - `tuning`, part tuning: the fastest blocks of every attention kernel on this GPU; into the table that the kernels read
   they go by `python -m tools.attention_kernels --measured benchmarks/results/gpu-tuning.json`.
+- `queue`, part queue: many small trainings at once, of a file of settings (--queue); see gpu_queue.py.
 - `training`, part compare: steps per second of the demo's arms in bfloat16, on the letters of the documentation.
 
 A dry run takes tiny shapes, and Triton's interpreter for the kernels; its JSON goes to build/gpu. Where the interpreter
@@ -32,13 +33,14 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"smoke": 120, "far": 400, "tests": 410, "attention": 300, "tuning": 300, "training": 120}
+LIMITS = {"smoke": 120, "far": 400, "tests": 410, "attention": 300, "tuning": 300, "training": 120, "queue": 420}
 """Seconds of each step, in the order in which they run."""
 PARTS = {
     "far": ["smoke", "far"],
@@ -46,6 +48,7 @@ PARTS = {
     "speed": ["smoke", "attention"],
     "tuning": ["smoke", "tuning"],
     "compare": ["smoke", "training"],
+    "queue": ["smoke", "queue"],
 }
 """Steps that run together, in at most nine minutes."""
 DRY_LIMIT = 110
@@ -58,29 +61,34 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="try the script on the CPU, with tiny shapes")
     parser.add_argument("--part", choices=PARTS, help="run the smoke step and one more; all of them without it")
     parser.add_argument("--out", type=Path, help="folder of the JSON; benchmarks/results, of a dry run build/gpu")
+    parser.add_argument("--queue", type=Path, help="settings of the step queue; without it that step is left out")
     parser.add_argument("--step", choices=LIMITS, help=argparse.SUPPRESS)  # in a process of its own
     arguments = parser.parse_args()
     out = arguments.out or ROOT / ("build/gpu" if arguments.dry else "benchmarks/results")
     out.mkdir(parents=True, exist_ok=True)
     if arguments.step:
-        run_step(arguments.step, out / f"gpu-{arguments.step}.json", dry=arguments.dry)
+        run_step(arguments.step, out / f"gpu-{arguments.step}.json", dry=arguments.dry, queue=arguments.queue)
         return
+    if arguments.part == "queue" and arguments.queue is None:
+        sys.exit("--part queue wants --queue FILE, a JSON of settings: see benchmarks/gpu_queue.py")
     if not arguments.dry:
         import torch
 
         if not torch.cuda.is_available():
             sys.exit("torch sees no CUDA device; `make gpu DRY=1` tries the script on the CPU")
     steps = PARTS[arguments.part] if arguments.part else LIMITS
-    failed = [step for step in steps if not start(step, out, dry=arguments.dry)]
+    steps = [step for step in steps if step != "queue" or arguments.queue is not None]
+    failed = [step for step in steps if not start(step, out, dry=arguments.dry, queue=arguments.queue)]
     sys.exit(f"failed: {', '.join(failed)}" if failed else None)
 
 
-def start(step: str, out: Path, *, dry: bool) -> bool:
+def start(step: str, out: Path, *, dry: bool, queue: Path | None = None) -> bool:
     """Run one step as a process within its limit; log how it ended, and return whether it did well."""
     limit, file = (DRY_LIMIT if dry else LIMITS[step]), out / f"gpu-{step}.json"
     environment = os.environ | {"TRITON_INTERPRET": "1" if dry else "0"}
     source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, str(Path(__file__).resolve()), "--step", step, "--out", str(out), *["--dry"] * dry]
+    command += [] if queue is None else ["--queue", str(queue.resolve())]
     print(f"== {step}, at most {limit} s", flush=True)
     started = time.monotonic()
     # a session of its own, so that what the step started ends with it
@@ -96,7 +104,7 @@ def start(step: str, out: Path, *, dry: bool) -> bool:
     return code == 0
 
 
-def run_step(step: str, file: Path, *, dry: bool) -> None:
+def run_step(step: str, file: Path, *, dry: bool, queue: Path | None = None) -> None:
     """Do one step, and write its JSON: what it has found by then counts if it is stopped."""
     import torch
 
@@ -113,8 +121,7 @@ def run_step(step: str, file: Path, *, dry: bool) -> None:
         partial.write_text(text + "\n", encoding="utf-8")
         partial.replace(file)
 
-    write({})  # a step that is stopped before its first result leaves no older file
-    steps = {
+    steps: dict[str, Callable[..., dict[str, Any]]] = {
         "smoke": smoke,
         "far": far,
         "tests": gpu_tests,
@@ -122,6 +129,13 @@ def run_step(step: str, file: Path, *, dry: bool) -> None:
         "tuning": tuning,
         "training": training,
     }
+    if step == "queue":
+        assert queue is not None
+        earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        steps["queue"] = partial(trainings, queue=queue, earlier=earlier)
+        write({"rows": earlier.get("rows", [])})
+    else:
+        write({})  # a step that is stopped before its first result leaves no older file
     results = steps[step](device, dry, write)
     write(results, finished=True)
     if results.get("failed"):
@@ -233,6 +247,13 @@ def far(device: Any, dry: bool, write: Write) -> dict[str, Any]:
     from gpu_attention import far_and_near
 
     return far_and_near(device, dry=dry, write=write)
+
+
+def trainings(device: Any, dry: bool, write: Write, *, queue: Path, earlier: dict[str, Any]) -> dict[str, Any]:
+    """Train the jobs of a queue, several at once; see gpu_queue.py."""
+    from gpu_queue import Queue, run
+
+    return run(Queue(queue), device, earlier, write, workers=2 if dry else None)
 
 
 def tuning(device: Any, dry: bool, write: Write) -> dict[str, Any]:

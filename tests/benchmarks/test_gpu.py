@@ -49,7 +49,7 @@ def test_a_dry_run_does_every_step_in_two_minutes(tmp_path, script):
 
 def test_a_step_that_fails_stops_no_other_and_is_named_at_the_end(script, monkeypatch, tmp_path):
     gpu, ran = script("gpu"), []
-    monkeypatch.setattr(gpu, "start", lambda step, out, dry: ran.append(step) or step not in ("tests", "tuning"))
+    monkeypatch.setattr(gpu, "start", lambda step, out, dry, queue: ran.append(step) or step not in ("tests", "tuning"))
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="failed: tests, tuning"):
         gpu.main()
@@ -61,8 +61,9 @@ def test_a_part_begins_with_the_smoke_step_and_takes_nine_minutes_at_most(script
     assert {step for steps in gpu.PARTS.values() for step in steps} == set(gpu.LIMITS)
     for part, steps in gpu.PARTS.items():
         ran = []
-        monkeypatch.setattr(gpu, "start", lambda step, out, dry, ran=ran: ran.append(step) or True)
-        monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry", "--out", str(tmp_path), "--part", part])
+        monkeypatch.setattr(gpu, "start", lambda step, out, dry, queue, ran=ran: ran.append(step) or True)
+        argv = ["gpu.py", "--dry", "--out", str(tmp_path), "--part", part, "--queue", "queue.json"]
+        monkeypatch.setattr(sys, "argv", argv)
         with pytest.raises(SystemExit) as end:
             gpu.main()
         assert end.value.code is None
