@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from bias_cases import HEADS
-from test_far_and_near import BIASES, BOUND, FAR, masks, outputs_and_gradients, table_of
+from test_far_and_near import BIASES, BOUND, FAR, assert_exact, masks, outputs_and_gradients, table_of
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -125,12 +125,7 @@ def test_output_and_every_gradient(gpu, dtype, bias, mask, T, S):
     seen, return_lse = masks(T, S)[mask], (T + len(mask)) % 2 == 0
     fast = outputs_and_gradients("far-and-near", (dtype, dtype), T, S, bias, seen, return_lse=return_lse)
     slow = outputs_and_gradients("reference", (dtype, torch.float64), T, S, bias, seen, return_lse=return_lse)
-    assert len(fast) == len(slow)
-    for ours, exact in zip(fast, slow, strict=True):
-        assert ours.shape == exact.shape
-        largest = exact.abs().max().item()
-        # what is exactly 0 is a difference of numbers about 1
-        assert (ours.double() - exact).abs().max().item() <= BOUND[dtype] * (largest if largest > 1e-9 else 3.0)
+    assert_exact(fast, slow, dtype)
 
 
 @pytest.mark.parametrize("mask", ["all", "causal", "padded on the left"])

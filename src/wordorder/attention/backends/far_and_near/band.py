@@ -21,7 +21,7 @@ ROWS = 128
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Where the near keys are: diagonals, key index less query index, and who of the keys is a token."""
+    """The diagonals of near keys, key index less query index, and the keys that are tokens."""
 
     lowest: int
     highest: int
@@ -70,7 +70,7 @@ class Band:
 
     @cached_property
     def hidden(self) -> Tensor:
-        """What is not seen, bool (B or 1, 1, N, R, K)."""
+        """True where a query does not see a key, bool (B or 1, 1, N, R, K)."""
         device = self.device
         column, row = torch.arange(self.columns, device=device), torch.arange(ROWS, device=device)[:, None]
         outside = (column < row) | (column >= row + self.span)
@@ -112,12 +112,12 @@ def blocks_of(band: Band, q: Tensor, k: Tensor, v: Tensor, numbers_HX: Tensor | 
     return Block(q, k, v, scores.masked_fill_(band.hidden, -torch.inf))
 
 
-def forward(band: Band, block: Block, kept: Tensor | None) -> tuple[Tensor, Tensor]:
+def forward(band: Band, block: Block, dropout_BHNRK: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return output (B, H, T, E) and log-sum-exp (B, H, T); a row that sees nothing has 0 and -inf."""
     lse = block.scores.logsumexp(-1)
     weights = (block.scores - lse.masked_fill(lse == -torch.inf, 0)[..., None]).exp_()
-    if kept is not None:
-        weights *= kept
+    if dropout_BHNRK is not None:
+        weights *= dropout_BHNRK
     output = product(weights.to(block.v.dtype), block.v)
     return output.flatten(2, 3)[:, :, : band.queries], lse.flatten(2, 3)[:, :, : band.queries]
 
@@ -134,7 +134,7 @@ class Gradients(NamedTuple):
 def backward(
     band: Band,
     block: Block,
-    kept: Tensor | None,
+    dropout_BHNRK: Tensor | None,
     scale: float,
     *,
     lse: Tensor,
@@ -145,11 +145,11 @@ def backward(
     lse, delta = (band.of_queries(x[..., None]) for x in (lse, delta))
     do, dtype = band.of_queries(do), block.q.dtype
     weights = (block.scores - lse).exp_()
-    dropped = weights if kept is None else weights * kept
+    dropped = weights if dropout_BHNRK is None else weights * dropout_BHNRK
     dv = product(dropped.to(dtype).transpose(-1, -2), do)
     d_scores = product(do, block.v.transpose(-1, -2))
-    if kept is not None:
-        d_scores *= kept
+    if dropout_BHNRK is not None:
+        d_scores *= dropout_BHNRK
     d_scores = d_scores.sub_(delta).mul_(weights)
     low = d_scores.to(dtype)
     dq = product(low, block.k).mul_(scale).flatten(2, 3)[:, :, : band.queries]
@@ -167,7 +167,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return bmm(a.flatten(0, 2), b.flatten(0, 2), out_dtype=torch.float32).unflatten(0, a.shape[:3])
 
 
-def draw_kept(scores: Tensor, dropout: float, seed: int) -> Tensor:
+def draw_dropout(scores: Tensor, dropout: float, seed: int) -> Tensor:
     """Draw factors of weights, 0 or 1 / (1 - dropout), the same for the same seed."""
     generator = torch.Generator(scores.device)
     generator.manual_seed(seed)

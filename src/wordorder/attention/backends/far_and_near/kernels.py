@@ -109,9 +109,9 @@ class EfficientOnGPU(Kernel):
     ) -> tuple[Tensor, Tensor, Tensor]:
         is_causal, scale, dropout = settings
         lse = F.pad(lse, (0, -lse.shape[-1] % 32), value=torch.inf)
-        wanted = [True, True, True, False]
+        has_gradient = [True, True, True, False]  # of q, k, v and a bias
         *gradients, _ = _OPERATORS._scaled_dot_product_efficient_attention_backward(
-            do, q, k, v, None, output, lse, *drawn, dropout, wanted, is_causal, scale=scale
+            do, q, k, v, None, output, lse, *drawn, dropout, has_gradient, is_causal, scale=scale
         )
         return gradients[0], gradients[1], gradients[2]
 

@@ -47,7 +47,7 @@ class NoNear(Near):
         return _zeros(operands, lse.dtype)
 
 
-class InTiles(Near):
+class TiledBand(Near):
     """By the loops over tiles, which take terms by content too."""
 
     def __init__(self, tile_mask: TileMask, columns: slice, kinds: Sequence[Kind]) -> None:
@@ -99,7 +99,7 @@ class InTiles(Near):
         return options, Inputs(operands.q, operands.k, operands.v), [*tensors, *operands.near]
 
 
-class InBlocks(Near):
+class BlockedBand(Near):
     """By blocks of products, with dropout."""
 
     def __init__(self, band: Band, columns: slice, dropout: float) -> None:
@@ -110,7 +110,8 @@ class InBlocks(Near):
 
     def forward(self, operands: Operands, scale: float) -> tuple[Tensor, Tensor]:
         parts = [
-            blocks.forward(self.band, block, self._kept(block, heads)) for heads, block in self._blocks(operands, scale)
+            blocks.forward(self.band, block, self._dropout(block, heads))
+            for heads, block in self._blocks(operands, scale)
         ]
         return _cat([output for output, _ in parts]), _cat([lse for _, lse in parts])
 
@@ -121,7 +122,7 @@ class InBlocks(Near):
             part = blocks.backward(
                 self.band,
                 block,
-                self._kept(block, heads),
+                self._dropout(block, heads),
                 scale,
                 lse=lse[:, heads],
                 delta=delta[:, heads],
@@ -139,9 +140,9 @@ class InBlocks(Near):
         q, k, v, ends, a, c = (None if part[0] is None else _cat([*part]) for part in zip(*parts, strict=True))
         return Operands.of([q, k, v, ends, a, c, None, None, None, None])
 
-    def _kept(self, block: blocks.Block, heads: slice) -> Tensor | None:
+    def _dropout(self, block: blocks.Block, heads: slice) -> Tensor | None:
         """Return the factors of the weights of some heads; None without dropout."""
-        return blocks.draw_kept(block.scores, self.dropout, self.seed + heads.start) if self.dropout else None
+        return blocks.draw_dropout(block.scores, self.dropout, self.seed + heads.start) if self.dropout else None
 
     def _blocks(self, operands: Operands, scale: float) -> Iterator[tuple[slice, blocks.Block]]:
         """Yield as many heads at a time as `MOST_SCORES` allows."""
@@ -159,8 +160,8 @@ def near_of(prepared: Prepared, kinds: Sequence[Kind], dropout: float) -> Near:
     if prepared.near is None:
         return NoNear()
     if isinstance(prepared.near, Band):
-        return InBlocks(prepared.near, prepared.columns, dropout)
-    return InTiles(prepared.near, prepared.columns, kinds)
+        return BlockedBand(prepared.near, prepared.columns, dropout)
+    return TiledBand(prepared.near, prepared.columns, kinds)
 
 
 def _of_hidden_rows(lse: Tensor) -> Tensor:

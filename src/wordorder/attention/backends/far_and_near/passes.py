@@ -54,14 +54,11 @@ def attend(
     return_lse: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output (B, H, T, E), and the log-sum-exp (B, H, T) where wanted, in at least float32."""
-    wide, (batch, heads, queries, _), keys = (
-        torch.promote_types(q_BHTD.dtype, torch.float32),
-        q_BHTD.shape,
-        k_BHSD.shape[2],
-    )
     if isinstance(prepared, InTiles):
         in_tiles = Tiles(keep=False).attend
         return in_tiles(q_BHTD, k_BHSD, v_BHSE, prepared, added, scale=scale, dropout=dropout, return_lse=return_lse)
+    wide = torch.promote_types(q_BHTD.dtype, torch.float32)
+    (batch, heads, queries, _), keys = q_BHTD.shape, k_BHSD.shape[2]
     by_content = () if added is None else added.parts()
     factors = (*prepared.factors, *(part for part in by_content if isinstance(part, LowRankBias)))
     relative = [part.to(wide) for part in by_content if isinstance(part, RelativeBias | RelativeKeyBias)]

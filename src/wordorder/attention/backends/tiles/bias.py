@@ -171,7 +171,10 @@ class RelativeTiles(TilesByDistance):
         first: int,
         edges: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(tensors, queries, wanted, edges=edges)
+        del (
+            queries
+        )  # the vectors are counted by the rows that meet them: of keys, where `RelativeKeyTiles` exchanges both
+        super().__init__(tensors, tensors[0].shape[2], wanted, edges=edges)
         self.first = first
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
@@ -224,18 +227,6 @@ class RelativeKeyTiles(RelativeTiles):
     It is `RelativeTiles` with queries and keys exchanged and the tile transposed. A key needs R of the R + E - 1
     distances of a tile, so that wide tiles are processed a few keys at a time.
     """
-
-    def __init__(
-        self,
-        tensors: Sequence[Tensor],
-        queries: int,
-        wanted: bool,
-        *,
-        first: int,
-        edges: tuple[int, int] | None = None,
-    ) -> None:
-        del queries
-        super().__init__(tensors, tensors[0].shape[2], wanted, first=first, edges=edges)
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         for part in _blocks_of_keys(tile):
