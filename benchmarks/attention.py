@@ -29,6 +29,7 @@ from wordorder.ops import LowRankBias, ToeplitzBias
 
 CHANNELS = 64
 SCALE = (2 * CHANNELS) ** -0.5
+FARTHEST = 128  # distances beyond it share the number of the farthest, as with T5's buckets
 STACKS = (  # width, heads, tokens, batch, rounds
     (768, 12, 512, 2, 9),
     (256, 4, 1024, 2, 15),
@@ -43,16 +44,23 @@ def projected(batch: int, heads: int, tokens: int, dtype: torch.dtype) -> list[T
 
 
 def factors(heads: int, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Both low-rank factors of TUPE ([CLS] features included) and the table of distances."""
+    """Both low-rank factors of TUPE ([CLS] features included) and the numbers of distances."""
     a, c = (0.1 * torch.randn(1, heads, tokens, CHANNELS + 2) for _ in range(2))
-    table = 0.1 * torch.randn(heads, 2 * tokens - 1)
-    return a.requires_grad_(), c.requires_grad_(), table.requires_grad_()
+    numbers = 0.1 * torch.randn(heads, 2 * FARTHEST + 1)
+    return a.requires_grad_(), c.requires_grad_(), numbers.requires_grad_()
+
+
+def of_distances(numbers: Tensor, tokens: int) -> ToeplitzBias:
+    """The relative bias, constant beyond the farthest distance."""
+    column = torch.arange(1 - tokens, tokens).clamp(-FARTHEST, FARTHEST) + FARTHEST
+    edges = (tokens - 1 - FARTHEST, tokens - 1 + FARTHEST) if tokens > FARTHEST else None
+    return ToeplitzBias(numbers[:, column], tokens, may_hide=False, edges=edges)
 
 
 def operations(batch: int, heads: int, tokens: int, dtype: torch.dtype = torch.float32) -> dict[str, Callable[[], Any]]:
-    """One attention, forward and backward, down to the factors and the table."""
+    """One attention, forward and backward, down to the factors and the numbers."""
     torch.manual_seed(0)
-    (q, k, v), (a, c, table) = projected(batch, heads, tokens, dtype), factors(heads, tokens)
+    (q, k, v), (a, c, numbers) = projected(batch, heads, tokens, dtype), factors(heads, tokens)
     upstream = torch.randn(batch, tokens, heads, CHANNELS, dtype=dtype).transpose(1, 2)
 
     def step(output: Tensor, *terms: Tensor) -> tuple[Tensor, ...]:
@@ -60,17 +68,17 @@ def operations(batch: int, heads: int, tokens: int, dtype: torch.dtype = torch.f
 
     def bias(relative: bool) -> Any:
         low_rank = LowRankBias(a, c)
-        return low_rank + ToeplitzBias(table, tokens) if relative else low_rank
+        return low_rank + of_distances(numbers, tokens) if relative else low_rank
 
     def ours(relative: bool, backend: str | None = None) -> tuple[Tensor, ...]:
-        terms = (a, c, table) if relative else (a, c)
+        terms = (a, c, numbers) if relative else (a, c)
         return step(attention(q, k, v, Terms(SCALE, bias(relative)), backend=backend), *terms)
 
     def reference_code() -> tuple[Tensor, ...]:
         dense = bias(True).dense().to(dtype).expand(batch, -1, -1, -1).reshape(batch * heads, tokens, tokens)
         flat_q, flat_k, flat_v = (x.reshape(batch * heads, tokens, CHANNELS) for x in (q * SCALE, k, v))
         weights = torch.softmax((torch.bmm(flat_q, flat_k.transpose(1, 2)) + dense).float(), -1).to(dtype)
-        return step(torch.bmm(weights, flat_v).view(batch, heads, tokens, CHANNELS), a, c, table)
+        return step(torch.bmm(weights, flat_v).view(batch, heads, tokens, CHANNELS), a, c, numbers)
 
     plain = F.scaled_dot_product_attention
     return {

@@ -41,14 +41,15 @@ LAYERS = {
 }
 TILES = ", in tiles"
 """Behind the name of an encoding: by the backend that `far-and-near` is compared with."""
+LEARNED = "tupe-a", "tupe-r", "shaw", "relative-logits", "deberta"
 OF_LAYERS = (
     ("none", "none@512", "t5@512", "t5", f"t5{TILES}", "tupe-r", f"tupe-r{TILES}"),
-    ("none", "tupe-a", f"tupe-a{TILES}", "tupe-r", f"tupe-r{TILES}"),
+    ("none", *(name + how for name in LEARNED for how in ("", TILES)), "transformer-xl"),
     ("none", "t5", f"t5{TILES}"),
     ("none", "t5", f"t5{TILES}"),
 )
 CANDIDATES: dict[str, tuple[str, ...]] = {
-    DECODER: ("none", "rope", "xpos", "pope", "none+shift", "transformer-xl", "relative-logits", "fox", "path", "dape"),
+    DECODER: ("none", "rope", "xpos", "pope", "none+shift", *LEARNED, "t5", "transformer-xl", "fox", "path", "dape"),
     **dict(zip(LAYERS, OF_LAYERS, strict=True)),
 }
 
@@ -78,13 +79,13 @@ def attention_of(candidate: str, layer: Layer) -> Callable[[], None]:
     shape = layer.batch, HEADS, layer.tokens, WIDTH // HEADS
     q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
     upstream = torch.randn(shape)
-    x_BTC = torch.zeros(layer.batch, layer.tokens, WIDTH)  # tells length, dtype and device
+    x_BTC = torch.randn(layer.batch, layer.tokens, WIDTH)  # the input, which a few terms read
     backend = "recomputed-tiles" if candidate.endswith(TILES) else ""
 
     def step() -> None:
         os.environ[VARIABLE] = backend
         positional.zero_grad(set_to_none=True)
-        positional.prepare(x_BTC).attend(0, q, k, v).backward(upstream)
+        positional.prepare(x_BTC).attend(0, q, k, v, x=x_BTC).backward(upstream)
 
     return step
 

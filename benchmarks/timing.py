@@ -91,7 +91,7 @@ def machine() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             packages[name] = None
     return {
-        "processor": platform.machine(),
+        "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "packages": packages,
