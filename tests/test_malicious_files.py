@@ -500,7 +500,7 @@ def test_a_recipe_is_data(tmp_path: Path, mark: Path):
 
 @pytest.mark.parametrize("name", ["pandas", "csv", "webdataset", "./x", "../x", "/etc", "a/b/c", "~/x", "a b"])
 def test_hub_names_are_names_on_the_hub(name: str):
-    from wordorder.data.corpora.named import read_hub
+    from wordorder.data.named import read_hub
 
     with pytest.raises(BadInput, match="no name on the hub"):
         read_hub(name)

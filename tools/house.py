@@ -217,7 +217,7 @@ CUTS = (
     Cut(
         "streamed text",
         r"shuffle_buffer|StreamOrder|cache_shards|data\.streaming|\"streaming\"",
-        "the error for the key says that a text must fit in memory, until texts are mapped from disk",
+        "the error for the key says that texts are mapped from a file",
     ),
     Cut("adaptive softmax", r"adaptive_cutoffs|AdaptiveSoftmax|AdaptiveEmbedding"),
     Cut("Triton kernels of waves", r"wave_kernels"),

@@ -21,7 +21,7 @@ from blocks import put
 from charts import lines, picture
 from publish_demo import RESULTS, ROOT
 
-from wordorder.data import prepare
+from wordorder.tasks import prepare
 from wordorder.training import read_recipe
 
 PAGE = ROOT / "docs" / "memory.md"

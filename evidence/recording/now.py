@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -102,15 +103,18 @@ def slots(memory: Any) -> Mapping[str, Tensor]:
 
 def tokens(folder: Path, kind: str, cache: Path) -> Mapping[str, Any]:
     """Return the ids of the reported texts, where their sentences and documents begin, and what was counted."""
-    from wordorder.data import DataConfig, TokenizerConfig, prepare
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import DataConfig, prepare
 
     data = DataConfig(source=f"{folder}/*.txt", task="masked-lm", length=32, validation_fraction=0.2, test_fraction=0.2)
     prepared = prepare(data, TokenizerConfig(kind=kind, vocab_size=300), seed=0, cache_dir=cache)
     reported = prepared.reported
+    # the earlier side has no [SEP] after each text, and says in which sentence each text begins
+    before = np.searchsorted(reported.starts[1:], reported.sentence_ends, side="left")
     return {
-        "ids": reported.ids,
-        "sentences": reported.sentence_starts,
-        "documents": reported.document_starts,
+        "ids": np.concatenate([reported.document(number) for number in range(len(reported))]),
+        "sentences": np.append(0, reported.sentence_ends - before),
+        "documents": np.append(0, np.searchsorted(reported.sentence_ends, reported.ends, side="right")),
         "statistics": dict(prepared.statistics),
     }
 

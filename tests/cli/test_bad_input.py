@@ -222,7 +222,7 @@ def test_a_recipe_that_cannot_be_read_is_one_line(folder: Path, command: str, re
 def test_compare_into_a_folder_that_cannot_be_written_is_refused_before_any_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch, recipe_text: str
 ):
-    monkeypatch.setattr("wordorder.data.prepare", None)
+    monkeypatch.setattr("wordorder.tasks.prepare", None)
     arms = '\n[compare]\n[[compare.arms]]\nname = "a"\n'
     (folder / "arms.toml").write_text(recipe_text + arms, encoding="utf-8")
     code, lines = run("compare", "arms.toml", "--set", "training.output_dir=/proc")

@@ -14,17 +14,15 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from wordorder.data.corpora.document import Document
 from wordorder.data.examples.collate import Collate
 from wordorder.data.examples.datasets import LabelledExamples, PreparedData
-from wordorder.data.examples.encode import EncodedDocuments
-from wordorder.data.examples.segments import Segments, cut_in_pieces
+from wordorder.data.packing import Spans, whole_texts
 from wordorder.data.settings import DataSettings
-from wordorder.errors import BadInput
 from wordorder.models.configuration import WordOrderEncoderConfig
 from wordorder.models.encoder import EncoderHead
 from wordorder.models.pretrained import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, body_outputs
@@ -48,32 +46,28 @@ class CosineSimilarity(Regression):
         """Return a fault where there is no second text."""
         return [] if data.pair_column else ["data.pair_column is missing: cosine-similarity compares two texts"]
 
-    def check_labels(self, documents: Sequence[Document], data: DataSettings) -> None:
+    def label_faults(self, labels: Sequence[str], trained: NDArray[np.bool_], data: DataSettings) -> list[str]:
         """Refuse labels that no cosine can be."""
-        super().check_labels(documents, data)
-        largest = max(abs(float(str(document.label))) for document in documents) / data.label_scale
-        if largest > 1:
-            raise BadInput(f"data.label_column {data.label_column!r}: must lie in -1 .. 1, got {largest:g}; scale it")
+        faults = super().label_faults(labels, trained, data)
+        largest = 0.0 if faults else max(map(abs, map(float, labels))) / data.label_scale
+        return faults or (
+            [f"data.label_column {data.label_column!r}: must lie in -1 .. 1, got {largest:g}; scale it"]
+            if largest > 1
+            else []
+        )
 
     def prepare(self, corpus: Corpus, seed: int) -> PreparedData:
         """Return both texts of each pair in one row, `[CLS] text [SEP] [CLS] second [SEP]`, with their numbers."""
         examples: dict[str, LabelledExamples] = {}
-        for name, part in corpus.parts.items():
-            labels = np.array([float(str(document.label)) / corpus.data.label_scale for document in part], np.float32)
-            examples[name] = LabelledExamples(_side_by_side(corpus, name), labels, np.arange(len(part)))
+        room = corpus.length // 2 - 2
+        for name, rows in corpus.parts.items():
+            sides = tuple(whole_texts(one[name], room=room) for one in (corpus.tokens, corpus.pair_tokens))
+            cls, sep = (corpus.cls_id,), (corpus.sep_id,)
+            spans = Spans(sides=sides, before=cls, between=sep + cls, after=sep)
+            labels = np.array([float(label) / corpus.data.label_scale for label in corpus.labels(name)], np.float32)
+            examples[name] = LabelledExamples(spans, labels, np.arange(len(rows)))
         collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))
-
-
-def _side_by_side(corpus: Corpus, name: str) -> Segments:
-    def cut(texts: EncodedDocuments) -> Segments:
-        ends: dict[str, Any] = dict(corpus.ends)
-        return cut_in_pieces(texts, None, length=corpus.length // 2, max_pieces=1, truncate=True, **ends)[0]
-
-    first, second = cut(corpus.encoded[name]), cut(corpus.encoded_pairs[name])
-    sides = [np.split(side.ids, side.starts[1:-1]) for side in (first, second)]
-    ids = np.concatenate([text for pair in zip(*sides, strict=True) for text in pair])
-    return Segments(ids=ids, starts=first.starts + second.starts)
 
 
 class WordOrderEncoderForCosineSimilarity(EncoderHead):

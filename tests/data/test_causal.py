@@ -1,37 +1,14 @@
 """Running text for causal language models: every token is predicted once."""
 
 import json
-from itertools import pairwise
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from wordorder.data import DataConfig, TokenizerConfig, prepare
-from wordorder.data.examples.encode import EncodedDocuments
-from wordorder.data.examples.segments import CausalSegments
+from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
+from wordorder.tasks import DataConfig, prepare
 
 CLS, SEP = 2, 3
-
-
-@given(st.lists(st.integers(0, 25), min_size=1, max_size=6), st.integers(8, 20))
-def test_nothing_is_lost_and_nothing_twice(sizes, length):
-    total = sum(sizes)
-    documents = EncodedDocuments(
-        ids=np.arange(10, 10 + total, dtype=np.int32),
-        sentence_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        document_starts=np.arange(len(sizes) + 1, dtype=np.int64),
-    )
-    segments = CausalSegments(length=length, cls_id=CLS, sep_id=SEP).pack(documents)
-    borders = [0, *np.cumsum(sizes).tolist()]
-    running = [token for a, b in pairwise(borders) for token in [*range(10 + a, 10 + b), SEP]]
-    found = [segments.ids[a:b].tolist() for a, b in pairwise(segments.starts)]
-    assert [token for segment in found for token in segment[1:]] == running
-    assert all(segment[0] == CLS and len(segment) > 1 for segment in found)
-    assert all(len(segment) == length for segment in found[:-1])
-    assert len(found[-1]) <= length
 
 
 @pytest.fixture

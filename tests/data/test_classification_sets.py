@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from wordorder.data import DataConfig, TokenizerConfig, prepare
+from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
+from wordorder.tasks import DataConfig, prepare
 
 WORDS = TokenizerConfig(kind="whitespace", lowercase=True, min_frequency=2, add_special_tokens=False)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from wordorder.data import DataConfig, TokenizerConfig
+from wordorder.data import TokenizerConfig
 from wordorder.data.settings import generated_task
 from wordorder.errors import BadInput
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, DataConfig
 
 
 def readers_of(option):
@@ -56,7 +56,7 @@ def readers_of(option):
         ("limit_documents", 2, "data.limit_documents: must be at least 3"),
         ("skip_unreadable", 1, "data.skip_unreadable: must be true or false, got 1"),
         ("leakage", "stop", "data.leakage: unknown value 'stop'; valid values: warn, error, ignore"),
-        ("streaming", True, "data.streaming: a text must fit in memory"),
+        ("streaming", True, "data.streaming: texts are mapped from a file"),
     ],
 )
 def test_a_wrong_data_value_is_named(field, value, expected):

@@ -3,13 +3,16 @@
 import json
 import random
 
+import numpy as np
 import pytest
 
-from wordorder.data import DataConfig, Document, TokenizerConfig, prepare
-from wordorder.data.preparation import describe
+from wordorder.data import Text, Texts, TokenizerConfig
+from wordorder.data.duplicates import check_leakage, duplicates, words_of
 from wordorder.data.reading_log import LEAKS, ReadingLog
-from wordorder.data.same_text import Duplicates, HeldOut, check_leakage, normalised
+from wordorder.data.split import Split
 from wordorder.errors import BadInput
+from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks.preparation import describe
 
 
 def words(seed, count=120):
@@ -18,27 +21,23 @@ def words(seed, count=120):
 
 
 def test_normalised_words():
-    assert normalised("It\u2019s  GREAT \u2014 really_good,\n  ﬁne!") == "it s great really good fine"
-    assert normalised(" ?! \n?! ") == "?! ?!"
-    assert normalised("Straße") == normalised("STRASSE")
+    assert words_of("It\u2019s  GREAT \u2014 really_good,\n  ﬁne!") == "it s great really good fine"
+    assert words_of(" ?! \n?! ") == "?! ?!"
+    assert words_of("Straße") == words_of("STRASSE")
 
 
 def test_within_and_between_splits():
-    found = Duplicates()
     base = words(1)
-    found.add("train", " ".join(base))
-    found.add("train", " ".join(base).upper() + "!")
-    found.add("train", " ".join(words(2)))
-    found.add("test", " ".join(base) + ".")
-    found.add("test", ", ".join(base))
-    found.add("test", " ".join([*words(2), "more"]))
-    found.add("test", " ".join(words(3)))
-    report = found.report(examples=5)
+    train = [" ".join(base), " ".join(base).upper() + "!", " ".join(words(2))]
+    test = [" ".join(base) + ".", ", ".join(base), " ".join([*words(2), "more"]), " ".join(words(3))]
+    texts = Texts.of(Text(text=text) for text in (*train, *test))
+    parts = {"train": np.arange(3), "test": np.arange(3, 7)}
+    report = duplicates(texts, parts, examples=5)
     assert report["within"] == {"train": {"documents": 3, "exact": 1}, "test": {"documents": 4, "exact": 1}}
     (pair,) = report["between"]
     assert (pair["earlier"], pair["later"], pair["exact"], pair["share"]) == ("train", "test", 2, 0.5)
     assert pair["examples"] == [{"train": " ".join(base)[:80], "test": " ".join(base)[:80]}]
-    assert found.report(examples=0)["between"][0]["examples"] == []
+    assert duplicates(texts, parts, examples=0)["between"][0]["examples"] == []
 
 
 def rows(texts):
@@ -75,13 +74,13 @@ def test_training_is_warned_of_leaks_or_refuses_them(leaking, tmp_path):
         prepared(leakage="error")
 
 
-def test_pairs_are_not_judged_by_their_first_text():
+@pytest.mark.parametrize(("pairs", "leaks"), [(("yes", "no"), 0), ((None, None), 1)])
+def test_pairs_are_not_judged_by_their_first_text(pairs, leaks):
     log, data = ReadingLog(), DataConfig(source="sotu", task="classification", pair_column="b")
-    pair = Document(text="A man sleeps.", pair="yes")
-    check_leakage([pair], HeldOut({"test": [Document(text="a man sleeps", pair="no")]}), data, log)
-    assert not log.number(LEAKS)
-    check_leakage([Document(text="A man sleeps.")], HeldOut({"test": [Document(text="a man sleeps")]}), data, log)
-    assert log.number(LEAKS) == 1
+    texts = Texts.of([Text(text="A man sleeps.", pair=pairs[0]), Text(text="a man sleeps", pair=pairs[1])])
+    split = Split(train=np.array([0]), validation=np.array([], np.int64), test=np.array([1]))
+    check_leakage(texts, split, data, log)
+    assert log.number(LEAKS) == leaks
 
 
 def test_a_description_of_a_corpus(leaking, tmp_path):

@@ -3,13 +3,13 @@
 from collections import Counter
 
 import pytest
+from documents import same_text, split_documents
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wordorder.data import DataConfig, Document, TokenizerConfig
-from wordorder.data.documents import token_faults
-from wordorder.data.split import split_documents
+from wordorder.data import Text, TokenizerConfig
 from wordorder.errors import BadInput
+from wordorder.tasks import DataConfig, token_faults
 
 
 def config(**fields):
@@ -17,11 +17,11 @@ def config(**fields):
 
 
 def texts(documents):
-    return {document.together for document in documents}
+    return {same_text(document) for document in documents}
 
 
 def labelled(count, label=lambda i: "ab"[i % 2]):
-    return [Document(text=f"text {i}", label=label(i)) for i in range(count)]
+    return [Text(text=f"text {i}", label=label(i)) for i in range(count)]
 
 
 corpora = st.lists(
@@ -32,8 +32,8 @@ corpora = st.lists(
 
 @given(corpora, st.integers(2, 7), st.integers(0, 2))
 def test_each_document_is_tested_exactly_once_and_no_text_is_on_two_sides(pairs, folds, seed):
-    documents = [Document(text=text, label=label) for text, label in pairs]
-    first = {document.together: document.label for document in reversed(documents)}
+    documents = [Text(text=text, label=label) for text, label in pairs]
+    first = {same_text(document): document.label for document in reversed(documents)}
     sizes = Counter(first.values())
     try:
         splits = [split_documents(documents, config(folds=folds, fold=k, seed=seed)) for k in range(folds)]
@@ -89,11 +89,11 @@ def test_a_protocol_that_scores_the_part_that_chooses_says_so_by_one_list():
 
 def test_the_protocol_takes_an_official_test_but_no_official_validation():
     documents = [
-        Document(text=f"{split} {i}", label="ab"[i % 2], split=split) for split in ("train", "test") for i in range(9)
+        Text(text=f"{split} {i}", label="ab"[i % 2], split=split) for split in ("train", "test") for i in range(9)
     ]
     split = split_documents(documents, config(folds=None, protocol="best-checkpoint-on-test"))
     assert [len(part) for part in split.parts().values()] == [9, 9, 9]
-    more = [*documents, Document(text="validation", label="a", split="validation")]
+    more = [*documents, Text(text="validation", label="a", split="validation")]
     with pytest.raises(BadInput, match=r"data\.protocol best-checkpoint-on-test is for a source without a validation"):
         split_documents(more, config(folds=None, protocol="best-checkpoint-on-test"))
 
@@ -104,7 +104,7 @@ def test_the_protocol_takes_an_official_test_but_no_official_validation():
         (labelled(9), {}, r"9 different texts, too few for data\.folds = 5"),
         (labelled(40, lambda i: "rare" if i == 7 else "ab"[i % 2]), {}, "rare has one text only"),
         (
-            [Document(text=str(i), label="ab"[i % 2], split="train" if i else "test") for i in range(40)],
+            [Text(text=str(i), label="ab"[i % 2], split="train" if i else "test") for i in range(40)],
             {},
             r"data\.folds divides all texts of a source, but data\.source x has its own test split",
         ),

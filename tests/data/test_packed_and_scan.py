@@ -4,13 +4,13 @@ import gzip
 import json
 
 import pytest
+from documents import read_documents, split_documents
 
-from wordorder.data import DataConfig, TokenizerConfig, prepare, read_documents
-from wordorder.data.corpora.lines import read_rows
-from wordorder.data.corpora.plain_text import is_scan
-from wordorder.data.corpora.tables import read_parquet
-from wordorder.data.split import split_documents
+from wordorder.data import TokenizerConfig
+from wordorder.data.readers import READERS, Reading
+from wordorder.data.readers.text import is_scan
 from wordorder.errors import BadInput
+from wordorder.tasks import DataConfig, prepare
 
 ROWS = [{"text": f"Text {n} of ö.", "label": "ab"[n % 2]} for n in range(9)]
 PACKED = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode(), mtime=0)
@@ -34,7 +34,7 @@ def test_a_packed_file_is_read_as_the_plain_one(tmp_path):
         (PACKED[:-12], "is cut off: its end is missing"),
         (PACKED[:30] + b"\xff\xff\xff" + PACKED[33:], "is damaged"),
         (gzip.compress(b"\xff\xfe", mtime=0), "line 1 is not UTF-8: byte 0 of the line is 0xff"),
-        (gzip.compress(b"{}\n[1]\n", mtime=0), "line 2 is not a JSON object"),
+        (gzip.compress(b'{"text": "a"}\n[1]\n', mtime=0), "line 2 is not a JSON object"),
         (gzip.compress(b"", mtime=0), "is empty"),
     ],
     ids=["not packed", "cut off", "damaged", "not UTF-8", "not an object", "empty"],
@@ -114,5 +114,5 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
-    with pytest.raises(BadInput, match="two of its columns have the same name"):
-        read_rows(read_parquet, tmp_path / "a.parquet")
+    (fault,) = READERS["parquet"].read(tmp_path / "a.parquet", Reading())
+    assert "two of its columns have the same name" in fault.text

@@ -9,10 +9,11 @@ import pytest
 from tokenizers import Tokenizer
 
 import wordorder
-from wordorder.data import TOKENIZER_KINDS, DataConfig, TokenizerConfig, load_tokenizer, prepare
-from wordorder.data.examples.encode import encode_documents
+from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
 from wordorder.data.tokenizers.tokenizer import read_tokenizer
+from wordorder.data.tokens import encode_texts
 from wordorder.errors import BadInput
+from wordorder.tasks import DataConfig, prepare
 
 TRAINED = [kind for kind in TOKENIZER_KINDS if kind != "existing"]
 TEXTS = [
@@ -159,32 +160,14 @@ def test_existing_faults(tmp_path):
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-def test_encoding_in_sentences_is_the_text_and_names_of_specials_are_text(tmp_path, kind):
+def test_encoding_is_that_of_the_tokeniser_and_names_of_specials_are_text(tmp_path, kind):
     tokenizer = train(kind, tmp_path)
     texts = [TEXTS[0], "A [MASK] in the [SEP] corpus.", TEXTS[1]]
-    encoded = encode_documents(texts, tokenizer, cache_dir=tmp_path)
-    assert len(encoded) == 3
-    assert encoded.tokens(0).tolist() == tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
-    assert encoded.tokens(2).tolist() == tokenizer(TEXTS[1], add_special_tokens=False)["input_ids"]
-    assert not {2, 3, 4} & set(encoded.tokens(1).tolist())
+    first, second, third = (one.ids.tolist() for one in encode_texts(texts, tokenizer))
+    assert first == tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
+    assert third == tokenizer(TEXTS[1], add_special_tokens=False)["input_ids"]
+    assert not {2, 3, 4} & set(second)
     assert tokenizer("[MASK]")["input_ids"] == [2, 4, 3]  # the tokeniser itself is as before
-
-
-def test_encoded_cache_is_used_and_damage_is_repaired(tmp_path, monkeypatch):
-    tokenizer = train("wordpiece", tmp_path)
-    calls = []
-    encode = lambda: encode_documents(TEXTS, tokenizer, cache_dir=tmp_path, progress=lambda *n: calls.append(n))  # noqa: E731
-    first = encode()
-    assert calls == [(calls[0][1], calls[0][1])]
-    assert (encode().ids == first.ids).all()
-    assert len(calls) == 1
-    (file,) = (tmp_path / "encoded").iterdir()
-    whole = file.read_bytes()
-    for damaged in (whole[:-1], b"", whole[:-8] + b"\x7f" * 8):
-        file.write_bytes(damaged)
-        assert (encode().ids == first.ids).all()
-        assert file.read_bytes() == whole
-    assert len(calls) == 4
 
 
 @pytest.mark.parametrize("kind", TRAINED)

@@ -7,9 +7,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from documents import read_documents
 
-from wordorder.data import DataConfig, LengthGroupedEpochOrder, TokenizerConfig, prepare, read_documents
+from wordorder.data import LengthGroupedEpochOrder, TokenizerConfig
 from wordorder.errors import BadInput
+from wordorder.tasks import DataConfig, prepare
 
 ENGLISH = "a man and two women walk with the small dog over green grass".split()
 GERMAN = "ein mann und zwei frauen gehen mit dem kleinen hund über grünes gras".split()
@@ -70,7 +72,7 @@ def test_sources_and_targets_are_written_as_the_model_needs_them(given, cache):
         assert example["input_ids"].tolist() == data.tokenizer(english)["input_ids"]
         assert example["input_ids"][[0, -1]].tolist() == [cls, sep]
         assert example["labels"].tolist() == data.tokenizer(german, add_special_tokens=False)["input_ids"] + [sep]
-        assert data.train.texts[number] == german
+        assert data.train.references[number] == german
         assert data.train.lengths[number] == len(example["input_ids"]) + len(example["labels"])
 
 
@@ -140,7 +142,7 @@ def test_long_pairs_are_left_out_of_training_and_cut_elsewhere(tmp_path, cache):
     assert len(cut["input_ids"]) == 12
     assert cut["input_ids"][-1] == other["labels"][-1] == data.tokenizer.sep_token_id
     assert len(other["labels"]) == 12  # the decoder reads [CLS] and all of them but the last
-    assert data.test.texts[11].endswith("end test")  # what translations are compared with is whole
+    assert data.test.references[11].endswith("end test")  # what translations are compared with is whole
     assert load(config(length=12, truncate=True, **sources), cache).statistics["train"]["cut"] == 2
     fits = load(config(length=8, **sources), cache)
     assert max(len(e["input_ids"]) for e in fits.train) <= 8

@@ -359,12 +359,13 @@ def data_target(ending: str, good: Callable[[], bytes], inputs: Callable[[], st.
     """A reader of one kind of file."""
 
     def read(content: bytes, folder: Path) -> None:
-        from wordorder.data import DataConfig, read_documents
+        from wordorder.tasks import DataConfig
+        from wordorder.tasks.preparation import read as read_texts
 
         path = folder / f"train{ending}"
         path.write_bytes(content)
         task = "masked-lm" if ending == ".txt" else "classification"  # the label of a text is its folder's name
-        read_documents(DataConfig(source=str(path), task=task))
+        read_texts(DataConfig(source=str(path), task=task), cache_dir=folder / "cache")
 
     return Target(inputs, read, good)
 

@@ -66,8 +66,8 @@ def test_a_long_text_scores_as_running_text_does_and_the_memory_counts(folder):
 
 
 def test_it_equals_the_score_of_evaluate_but_for_the_end_of_the_text(folder, tmp_path):
-    from wordorder.data import DataConfig
     from wordorder.inference import Context, evaluate_model_dir
+    from wordorder.tasks import DataConfig
 
     sources = {}
     for name, text in {

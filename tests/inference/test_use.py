@@ -17,12 +17,13 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from wordorder.data import DataConfig, TokenizerConfig, prepare
+from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.inference import classify, evaluate_model_dir, fill_mask, regress
 from wordorder.inference.predict import answer
 from wordorder.inference.saved_model import data_settings, search_settings
 from wordorder.models import swap_encoding
+from wordorder.tasks import DataConfig, prepare
 from wordorder.training import read_recipe, run
 
 

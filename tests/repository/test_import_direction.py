@@ -1,7 +1,7 @@
 """A folder of src/wordorder imports lower floors only; read from the AST, so imports inside functions count too."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,6 @@ FLOORS = {
     "models": 5,
     "data": 5,
     "tasks": 6,
-    "data/documents": 7,
-    "data/split": 7,
-    "data/preparation": 7,
     "training": 8,
     "inspection": 8,
     "cost": 8,
@@ -29,8 +26,7 @@ FLOORS = {
     "comparison": 11,
     "cli": 12,
 }
-"""Floor of a folder, or of a file that stands on another floor than its folder: data's tools are below the tasks, and
-what reads `[data]` by the task is above them."""
+"""Floor of a folder."""
 
 EVERYWHERE = {"durable", "errors", "hints", "lazy", "launch", "limits", "registry", "section", "streams", "__version__"}
 """Names of the package that stand on no floor and that every folder may import."""
@@ -67,17 +63,12 @@ def called_name(call: ast.Call) -> str:
     return getattr(call.func, "attr", None) or getattr(call.func, "id", "")
 
 
-def floor_of(parts: Sequence[str]) -> float:
-    """Return the floor of a module by the parts of its name below wordorder."""
-    return FLOORS.get("/".join(parts[:2]), FLOORS[parts[0]])
-
-
 def violations(package: Path) -> list[str]:
     """Describe every import that does not go down."""
     found: list[str] = []
     for file in sorted(package.rglob("*.py")):
         folder = file.relative_to(package).parts[0].removesuffix(".py")
-        if folder in TOP or folder in EVERYWHERE or file == package / "data" / "__init__.py":  # it leads to all of data
+        if folder in TOP or folder in EVERYWHERE:
             continue
         for line, name in imports_of(file, package):
             target = name.split(".")[0]
@@ -89,7 +80,7 @@ def violations(package: Path) -> list[str]:
             elif target not in FLOORS:
                 found.append(f"{where}: imports wordorder.{name or '__init__'}, which stands on no floor")
             else:
-                here, there = floor_of(file.relative_to(package).with_suffix("").parts), floor_of(name.split("."))
+                here, there = FLOORS[folder], FLOORS[target]
                 if (str(file.relative_to(package)), name) in ON_DEMAND:
                     continue
                 if there > here or (there == here and target != folder):

@@ -51,7 +51,7 @@ class Soak:
     """
 
     def __init__(self, model: str, *, seed: int, folder: Path) -> None:
-        from wordorder.data import prepare
+        from wordorder.tasks import prepare
         from wordorder.training import read_recipe  # fit: so that no child imports it
         from wordorder.training.runs import fit
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from wordorder.comparison.statistics.summary import beside, metric_of, quality_of
-from wordorder.data import CollateLanes, DataConfig, TokenizerConfig, prepare
-from wordorder.data.examples.encode import EncodedDocuments
-from wordorder.data.examples.segments import in_a_row, join_answers
+from wordorder.data import CollateLanes, TokenizerConfig
+from wordorder.data.packing import join_answers
+from wordorder.data.tokens import tokens_of
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
-from wordorder.tasks import TASKS, model_class
+from wordorder.tasks import TASKS, DataConfig, model_class, prepare
 from wordorder.tasks.scores import AnswerTally, CausalTally, score
 from wordorder.training.loop.carried_memory import score_running_text
 
@@ -30,17 +30,12 @@ def words(data, ids):
     return data.tokenizer.convert_ids_to_tokens([int(token) for token in ids])
 
 
-def encoded(*documents):
-    sizes = np.cumsum([0, *map(len, documents)])
-    ids = np.array([token for document in documents for token in document], np.int32)
-    return EncodedDocuments(ids=ids, sentence_starts=sizes, document_starts=np.arange(len(sizes)))
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_joined_answers_are_marked_token_by_token(ends):
-    documents, predicted = join_answers(encoded([10, 11], [12]), encoded([20], [21, 22]), sep_id=SEP, ends=ends)
-    assert in_a_row(documents, SEP).tolist() == [10, 11, SEP, 20, SEP, 12, SEP, 21, 22, SEP]
-    assert predicted.astype(int).tolist() == [0, 0, 0, 1, int(ends), 0, 0, 1, 1, int(ends)]
+def test_joined_answers_are_marked_token_by_token():
+    texts, answers = tokens_of([[10, 11], [12]], SEP), tokens_of([[20], [21]], SEP)
+    tokens, predicted = join_answers(texts, answers, sep_id=SEP)
+    assert tokens.ids.tolist() == [10, 11, SEP, 20, SEP, 12, SEP, 21, SEP]
+    assert predicted.astype(int).tolist() == [0, 0, 0, 1, 0, 0, 0, 1, 0]
+    assert tokens.starts.tolist() == [0, 5, 9]
 
 
 def test_the_answer_alone_has_labels():

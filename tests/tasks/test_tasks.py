@@ -7,11 +7,10 @@ from typing import get_args
 import pytest
 
 import wordorder
-from wordorder.data import DataConfig
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.models.factory import HEADS, NETWORK_TASKS
-from wordorder.tasks import TASKS, TaskOption, check_data, model_class, tasks_of
+from wordorder.tasks import TASKS, DataConfig, TaskOption, check_data, model_class, tasks_of
 
 GIVEN = {
     "mask_probability": 0.3,

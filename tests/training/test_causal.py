@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from documents import read_documents, split_documents
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
@@ -30,8 +31,7 @@ def trained(shared_recipe_file):
 
 def test_scores_are_those_of_a_loop_over_the_text(trained, corpus):
     """Each token is predicted from the tokens before it in its segment, and every byte of the text is a token."""
-    from wordorder.data import DataConfig, read_documents
-    from wordorder.data.split import split_documents
+    from wordorder.tasks import DataConfig
 
     model = AutoModelForCausalLM.from_pretrained(trained.model_dir).double().eval()
     data = DataConfig(source=f"{corpus}/*/*.txt", task="causal-lm", limit_documents=8)

@@ -9,17 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from documents import read_documents, split_documents
 from safetensors.torch import load_file
 from torch.distributed import TCPStore
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
-from wordorder.data import DataConfig, read_documents
-from wordorder.data.split import split_documents
 from wordorder.errors import BadInput, RunFailed
 from wordorder.inference import Context, evaluate_model_dir
 from wordorder.inference.saved_model import load_model
 from wordorder.models import build_config, build_model
+from wordorder.tasks import DataConfig
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.carried_memory import CarriedMemory
 from wordorder.training.loop.loop import Loop
@@ -375,7 +375,7 @@ def test_contexts_that_do_not_fit(trained, corpus, context, words):
 
 
 def test_a_stride_is_refused_before_data_are_prepared(trained, corpus, monkeypatch, tmp_path):
-    monkeypatch.setattr("wordorder.data.prepare", None)
+    monkeypatch.setattr("wordorder.tasks.prepare", None)
     config = build_config("decoder", vocab_size=261, hidden_size=16, num_hidden_layers=1, encoding="rope")
     build_model(config, "causal-lm", seed=0).save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="length of a segment, 8, got 9"):  # [CLS] and 8 tokens

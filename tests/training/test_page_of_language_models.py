@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from wordorder.data import DataConfig
+from wordorder.tasks import DataConfig
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "language-models.md").read_text(encoding="utf-8")
 

@@ -72,7 +72,7 @@ def test_the_body_is_the_saved_one_and_the_head_is_drawn_from_the_seed(fine_tuni
     body = [name for name in after if name.startswith("model.")]
     assert len(body) > 10
     assert all(torch.equal(after[name], before[name]) for name in body)
-    from wordorder.data import prepare
+    from wordorder.tasks import prepare
 
     config = make_config(recipe, prepare(recipe.data, recipe.tokenizer, seed=7))
     drawn = build_model(config, "classification", seed=7).state_dict()

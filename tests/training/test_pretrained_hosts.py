@@ -334,7 +334,7 @@ def test_only_heads_that_divide_by_the_tokens_of_a_step_are_told_their_number(wr
 
 def test_the_configuration_counts_what_is_swapped(write):
     from wordorder.cost import cost
-    from wordorder.data import prepare
+    from wordorder.tasks import prepare
 
     recipe = read_recipe(write("llama", "causal-lm"), ["model.encoding=model+t5"])
     config = make_config(recipe, prepare(recipe.data, recipe.tokenizer, seed=0))

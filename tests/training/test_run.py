@@ -360,7 +360,7 @@ def test_a_finished_run_is_returned_and_not_overwritten(recipe_file, monkeypatch
 
 @pytest.mark.parametrize("folder", ["file/run", "file"])
 def test_a_run_folder_that_cannot_be_written_is_bad_input_before_any_work(recipe_file, tmp_path, folder, monkeypatch):
-    monkeypatch.setattr("wordorder.data.prepare", None)
+    monkeypatch.setattr("wordorder.tasks.prepare", None)
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match=r"training\.output_dir.*cannot be written"):
         go(recipe_file, output_dir=tmp_path / folder)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from wordorder.data import TokenizerConfig, load_tokenizer
-from wordorder.data.examples.encode import encode_documents
+from wordorder.data.tokens import encode_texts
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.inference import evaluate_model_dir, translate
 from wordorder.inference.predict import source_ids
@@ -221,7 +221,7 @@ def test_sources_are_cut_into_tokens_as_training_cuts_them(tmp_path):
     for kind in ("bpe", "whitespace", "wordpiece"):
         config = TokenizerConfig(kind=kind, vocab_size=400)
         tokenizer = load_tokenizer(config, [text] * 9, cache_dir=tmp_path)
-        trained_on = encode_documents([text], tokenizer, cache_dir=tmp_path).ids.tolist()
+        trained_on = encode_texts([text], tokenizer)[0].ids.tolist()
         assert source_ids(tokenizer, [f" {text}\n"]) == [[tokenizer.cls_token_id, *trained_on, tokenizer.sep_token_id]]
 
 

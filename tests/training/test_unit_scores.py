@@ -6,18 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from documents import tokens_with
 from safetensors.numpy import load_file, save_file
 
-from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.lanes import UNIT, RunningText
-from wordorder.data.examples.segments import PACKERS, CausalSegments, first_documents
+from wordorder.data.packing import Spans, running
 from wordorder.errors import RunFailed
 from wordorder.tasks.scores import NumberTally, TokenTally, UnitSums
 from wordorder.training import read_recipe, run
 from wordorder.training.runs.unit_scores import UNIT_SCORES, read_unit_scores, write_unit_scores
 
 CPU = torch.device("cpu")
-CLS, SEP = 1, 2
+CLS, SEP = 1, 3
 TINY = {
     "masked-lm": (),
     "across-documents": ("data.packing=full-sentences-across-documents",),
@@ -43,12 +43,6 @@ TINY = {
     ),
     "classification": ("data.task=classification",),
 }
-
-
-def documents_of(lengths):
-    borders = np.concatenate([[0], np.cumsum(lengths)])
-    ids = np.arange(borders[-1], dtype=np.int32) + 10
-    return EncodedDocuments(ids=ids, sentence_starts=borders, document_starts=np.arange(len(borders)))
 
 
 @pytest.fixture(params=TINY)
@@ -83,10 +77,11 @@ def test_units_add_up_to_the_scores_and_do_not_depend_on_the_batches(finished):
 
 @pytest.mark.parametrize("by_document", [True, False])
 def test_units_of_running_text_do_not_depend_on_how_it_is_read(by_document):
-    documents = documents_of([UNIT + 7, 3, 0, 2 * UNIT])
-    owner = np.repeat([0, 0, 1, 2, 3, 3, 3], [UNIT, 8, 4, 1, UNIT, UNIT, 1])  # each with its [SEP]
-    unit = np.repeat(np.arange(7), [UNIT, 8, 4, 1, UNIT, UNIT, 1])
-    text = RunningText(documents, sep_id=SEP, length=10, characters=1, words=1, by_document=by_document)
+    tokens = tokens_with([[UNIT + 7], [3], [0], [2 * UNIT]])
+    # each with its [SEP]; the document without a token has no unit
+    owner = np.repeat([0, 0, 1, 3, 3, 3], [UNIT, 8, 4, UNIT, UNIT, 1])
+    unit = np.repeat(np.arange(6), [UNIT, 8, 4, UNIT, UNIT, 1])
+    text = RunningText(tokens, length=10, characters=1, words=1, by_document=by_document)
     np.testing.assert_array_equal(text.unit_documents[unit], owner)
     readings = [text.windows(), text.windows(3), *text.scoring_lanes(slice(0, None, 2)), *text.scoring_lanes(most=2)]
     for reading in readings:
@@ -100,22 +95,12 @@ def test_units_of_running_text_do_not_depend_on_how_it_is_read(by_document):
 def test_units_of_causal_segments_are_those_of_the_running_text():
     from wordorder.data.examples.datasets import CausalLanguageExamples
 
-    documents = documents_of([UNIT + 7, 3, 2 * UNIT])
-    text = RunningText(documents, sep_id=SEP, length=10, characters=1, words=1)
-    examples = CausalLanguageExamples(CausalSegments(length=11, cls_id=CLS, sep_id=SEP).pack(documents), text)
+    tokens = tokens_with([[UNIT + 7], [3], [2 * UNIT]])
+    text = RunningText(tokens, length=10, characters=1, words=1)
+    spans = Spans(sides=(running(tokens, room=10, keep_last=True),), before=(CLS,))
+    examples = CausalLanguageExamples(spans, text)
     every = np.concatenate([examples.units_of(np.array([i]), len(examples[i]["labels"]))[0, 1:] for i in range(30)])
     np.testing.assert_array_equal(every, text.units_at(np.arange(len(every))))
-
-
-@pytest.mark.parametrize("packing", PACKERS)
-def test_a_segment_belongs_to_the_document_that_it_begins_in(packing):
-    documents = documents_of([7, 0, 25, 3, 1, 40])
-    segments = PACKERS[packing](length=12, cls_id=CLS, sep_id=SEP).pack(documents)
-    owner = np.repeat(np.arange(6), np.diff(documents.borders))
-    for index, found in enumerate(first_documents(segments, documents, cls_id=CLS, sep_id=SEP)):
-        tokens = segments.ids[segments.starts[index] : segments.starts[index + 1]]
-        first = next(token for token in tokens if token not in (CLS, SEP))
-        assert found == owner[first - 10]
 
 
 def test_units_of_numbers_have_squared_errors():

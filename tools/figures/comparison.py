@@ -89,7 +89,7 @@ def used_to_the_first_batch(texts: str, folder: Path) -> tuple[set[str], set[str
     """Return what `used_in` finds from `prepare`, with the recipe read, to one batch of what training reads."""
     from torch.utils.data import DataLoader
 
-    from wordorder.data import prepare
+    from wordorder.tasks import prepare
     from wordorder.training import read_recipe
 
     recipe = read_recipe(package() / "recipes" / "demo.toml", [f"data.source={texts}"])

@@ -20,7 +20,7 @@ def data(
 
     Nothing is trained but the tokenizer. Texts are the same if their words are, whatever their case and punctuation.
     """
-    from wordorder.data.preparation import describe
+    from wordorder.tasks.preparation import describe
 
     resolved = read_named_recipe(recipe, overrides)
     description = describe(resolved.data, resolved.tokenizer, examples=examples)
@@ -32,8 +32,8 @@ def data(
 
 
 def print_description(description: dict[str, Any]) -> None:
-    from wordorder.data.preparation import MOST_UNSAID_UNKNOWN
     from wordorder.data.reading_log import LEFT_OUT
+    from wordorder.tasks.preparation import MOST_UNSAID_UNKNOWN
 
     counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
     splits = description["splits"].items()

@@ -95,7 +95,8 @@ def unknown_option(error: object) -> str | None:
 
 def _key_of_a_recipe(name: str) -> str | None:
     """Return section.key of a recipe for the name of a key; None where there is no such key, or several."""
-    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import DataConfig
     from wordorder.training import CompareConfig, argument_names
 
     keys = {"data": DataConfig.model_fields, "tokenizer": TokenizerConfig.model_fields}

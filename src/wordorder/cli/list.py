@@ -118,8 +118,8 @@ def entries() -> dict[str, Any]:
     import torch
 
     from wordorder.data import TOKENIZER_KINDS
-    from wordorder.data.corpora import FILE_ENDINGS
     from wordorder.data.generated import GENERATED
+    from wordorder.data.readers import ENDINGS
     from wordorder.encodings import CATALOG, build_encoding, options_of
     from wordorder.encodings.synonyms import OTHER_MEANINGS
     from wordorder.tasks import TASKS
@@ -153,7 +153,7 @@ def entries() -> dict[str, Any]:
     return {
         "encodings": encodings,
         "tasks": list(TASKS),
-        "corpora": ["sotu", f"a path, folder or glob of {' '.join(FILE_ENDINGS)}", "hub:NAME", "task:NAME"],
+        "corpora": ["sotu", f"a path, folder or glob of {' '.join(ENDINGS)}", "hub:NAME", "task:NAME"],
         "generated": [
             {key: getattr(task, key) for key in ("name", "question", "paper", "length")} | {"forms": forms_of(task)}
             for task in GENERATED.values()

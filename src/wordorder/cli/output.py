@@ -66,7 +66,7 @@ def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
 
 def warn_of_few_examples(recipe: "Recipe") -> None:
     """Print one line on stderr where validation or test of a small source have few examples."""
-    from wordorder.data import held_out_examples
+    from wordorder.tasks import held_out_examples
     from wordorder.training.runs.run import few_examples
 
     counts = held_out_examples(recipe.data, recipe.tokenizer)

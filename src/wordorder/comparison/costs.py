@@ -28,7 +28,7 @@ def costs_of(recipe: Recipe) -> tuple[list[dict[str, Any]], MatchedBudget | None
     The vocabulary is that of training where it is cheap to know (`exact_vocab_size`). Beside the arms' names and what
     `cost_of` counts it returns what was changed so that arms agree, None without arms.
     """
-    from wordorder.data import exact_vocab_size
+    from wordorder.tasks import exact_vocab_size
 
     size_of, budget = cache(exact_vocab_size), None
     if recipe.compare is None:

@@ -12,7 +12,8 @@ from wordorder.training.loop.progress import AdviceOnce
 from wordorder.training.recipe.pretrained import tokenizer_content
 
 if TYPE_CHECKING:
-    from wordorder.data import DataConfig, PreparedData, TokenizerConfig
+    from wordorder.data import PreparedData, TokenizerConfig
+    from wordorder.tasks import DataConfig
     from wordorder.training import Recipe
 
 _ADVICE = AdviceOnce()  # one for all trainings of a process, which would all say the same
@@ -41,7 +42,7 @@ def prepare(recipe: Recipe, seed: int) -> PreparedData:
 @lru_cache(maxsize=2)
 def _prepared(wanted: _Wanted) -> PreparedData:
     # the runs of a comparison follow each other and share it
-    from wordorder.data import prepare as prepare_data
+    from wordorder.tasks import prepare as prepare_data
 
     return prepare_data(wanted.data, wanted.tokenizer, seed=0)
 

@@ -1,13 +1,20 @@
 """Cache of trained tokenisers and encoded corpora: files named by a hash of all that went into them."""
 
+import errno
 import hashlib
+import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import mkstemp
+from typing import Any
 
 from wordorder.errors import BadInput
+from wordorder.limits import read_json
+
+_BLOCK = 2**20
 
 
 def default_cache_dir() -> Path:
@@ -33,21 +40,63 @@ def content_hash(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()
 
 
-def write_cached(path: Path, content: bytes) -> None:
-    """Write a cache file so that a reader sees all of it or nothing, even when two runs write it at the same time.
+@contextmanager
+def new_file(path: Path) -> Generator[Path]:
+    """Give a file to write in the place of a cache file, which it becomes at the end, so that a reader sees all of it
+    or nothing, even when two runs write it at the same time. What a power cut makes of it its checksum tells.
 
-    A folder that cannot be written is a warning, not an error: the cache saves time and nothing else.
+    In a folder that cannot be written it is a file that soon has no name, and a warning: the cache saves time alone.
+
+    Raises:
+        BadInput: the disk is full.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        number, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        warnings.warn(f"cannot cache in {path.parent} ({error.strerror}); set WORDORDER_CACHE", stacklevel=2)
+        warnings.warn(f"cannot cache in {path.parent} ({error.strerror}); set WORDORDER_CACHE", stacklevel=3)
+        (number, name), path = mkstemp(), Path()
+    try:
+        yield Path(name)
+        if path.name:
+            os.replace(name, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise BadInput(
+            f"{Path(name).parent} has no room for the cache of the texts: make room, or set WORDORDER_CACHE to a folder"
+            " of another disk"
+        ) from None
+    finally:
+        os.close(number)
+        Path(name).unlink(missing_ok=True)
+
+
+def note_of(path: Path) -> dict[str, Any] | None:
+    """Return the note beside a cache file; None where there is none, or the file is not as it was noted."""
+    try:
+        note: Any = read_json(path.with_suffix(".json"))
+        return note if path.stat().st_size == note["bytes"] and _checksum(path) == note["blake2b"] else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def write_note(path: Path, note: Mapping[str, Any]) -> None:
+    """Note beside a cache file what it holds, and its size and checksum; without its note it counts for nothing."""
+    if path.exists():  # the folder may be one that cannot be written
+        note = {**note, "bytes": path.stat().st_size, "blake2b": _checksum(path)}
+        write_cached(path.with_suffix(".json"), json.dumps(note).encode())
+
+
+def _checksum(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_cached(path: Path, content: bytes) -> None:
+    """Write a small cache file, see `new_file`."""
+    with new_file(path) as file:
+        file.write_bytes(content)

@@ -1,10 +1,8 @@
 """Log of what was passed over while reading: files, lines that cannot be read, and leaks; counted file by file."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
-
-from wordorder.errors import BadInput
 
 UNREADABLE, LEAKS, LEFT_OUT = "unreadable", "leaks", "left_out"
 _MOST_DETAILS = 20
@@ -30,18 +28,18 @@ class ReadingLog:
         self.notes: list[str] = []
         """Other sentences that a user should read before the scores."""
 
-    def unreadable(self, file: str, fault: str) -> None:
-        """Count a file, line or row that cannot be read, or refuse it."""
-        if not self.skip:
-            raise BadInput(f"{fault}; set data.skip_unreadable=true to pass over what cannot be read")
-        self.count(UNREADABLE, file, fault)
+    def count(self, kind: str, file: str, *details: str, number: int = 1) -> None:
+        """Count texts, or a file by its ending; the first few details of each kind, sentences, are kept."""
+        if number:
+            self._files.setdefault(kind, Counter())[file] += number
+            self._details[kind] = [*self._details.get(kind, []), *details][:_MOST_DETAILS]
 
-    def count(self, kind: str, file: str, detail: str) -> None:
-        """Count one text, or a file by its ending; the first few details of each kind, sentences, are kept."""
-        self._files.setdefault(kind, Counter())[file] += 1
-        details = self._details.setdefault(kind, [])
-        if len(details) < _MOST_DETAILS:
-            details.append(detail)
+    def add(self, summary: Mapping[str, Any], notes: Iterable[str]) -> None:
+        """Add what another log counted, by its summary."""
+        for kind, counted in summary.items():
+            self._files.setdefault(kind, Counter()).update(counted["files"])
+            self._details[kind] = [*self._details.get(kind, []), *counted["first"]][:_MOST_DETAILS]
+        self.notes += notes
 
     def number(self, kind: str) -> int:
         return self._files.get(kind, Counter()).total()

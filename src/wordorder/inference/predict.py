@@ -217,26 +217,15 @@ def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> l
 
     A special token's name inside a text is encoded as the characters that it is.
     """
-    from tokenizers import Tokenizer
+    from wordorder.data.tokens import encode_texts
 
-    from wordorder.data.examples.encode import split_sentences
-
-    encoder: Any = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    encoder.no_padding()
-    encoder.no_truncation()
-    encoder.encode_special_tokens = True
-    ids: list[list[int]] = []
-    for text in texts:
-        # by sentences, as `encode_documents` does: a tokeniser may join what stands on both sides of their border
-        parts = encoder.encode_batch(split_sentences(text.strip() if strip else text), add_special_tokens=False)
-        inner = [token for part in parts for token in part.ids]
-        ids.append([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id])
-    return ids
+    encoded = encode_texts([text.strip() if strip else text for text in texts], tokenizer)
+    return [[tokenizer.cls_token_id, *one.ids.tolist(), tokenizer.sep_token_id] for one in encoded]
 
 
 def unknown_in(tokenizer: Any, texts: Sequence[str]) -> str:
     """Return a sentence where more than a few tokens of the texts are [UNK], or "" where none needs to be said."""
-    from wordorder.data.preparation import unknown_note
+    from wordorder.tasks.preparation import unknown_note
 
     if tokenizer.mask_token is not None:
         mask = re.compile(re.escape(tokenizer.mask_token), re.IGNORECASE)

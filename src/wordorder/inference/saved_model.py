@@ -87,7 +87,7 @@ def best_device() -> "torch.device":
 
 def data_settings(model_dir: str | Path) -> dict[str, Any]:
     """Return the values of [data] that the model was trained with; {} if no recipe lies beside its folder."""
-    from wordorder.data import DataConfig
+    from wordorder.tasks import DataConfig
 
     section = _section(model_dir, "data")
     _check(model_dir, "data", section, length=_LENGTH, label_scale=_SCALE)

@@ -1,18 +1,43 @@
 """The tasks that models are trained for, one file each; code elsewhere asks the task, never its name."""
 
-from wordorder.tasks.catalog import TASKS, check_data, known_metrics, metric_fault, metric_names, model_class, tasks_of
+from typing import TYPE_CHECKING
+
+from wordorder.lazy import lazy_names
+from wordorder.tasks.catalog import (
+    TASKS,
+    DataConfig,
+    check_data,
+    known_metrics,
+    metric_fault,
+    metric_names,
+    model_class,
+    tasks_of,
+    token_faults,
+)
 from wordorder.tasks.task import Corpus, Metric, Task, TaskOption
+
+if TYPE_CHECKING:
+    from wordorder.tasks.preparation import exact_vocab_size, held_out_examples, prepare
 
 __all__ = [
     "TASKS",
     "Corpus",
+    "DataConfig",
     "Metric",
     "Task",
     "TaskOption",
     "check_data",
+    "exact_vocab_size",
+    "held_out_examples",
     "known_metrics",
     "metric_fault",
     "metric_names",
     "model_class",
+    "prepare",
     "tasks_of",
+    "token_faults",
 ]
+
+# they load numpy and torch
+_NAMES = ("exact_vocab_size", "held_out_examples", "prepare")
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(_NAMES, f"{__name__}.preparation"))

@@ -74,4 +74,4 @@ def translate_examples(
         numbers = order[start : start + batch_size].tolist()
         batch = {name: value.to(device) for name, value in collate(examples.__getitems__(numbers)).items()}
         translations = translate(batch["input_ids"], batch.get("attention_mask"))
-        yield translations, [examples.texts[int(number)] for number in numbers]
+        yield translations, [examples.references[int(number)] for number in numbers]

@@ -3,11 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
-from wordorder.data.generated import GENERATED
+from pydantic import AfterValidator
+
+from wordorder.data.generated import GENERATED, generated_faults
 from wordorder.data.generated.task import GeneratedTask
-from wordorder.data.settings import DataSettings
+from wordorder.data.settings import DataSettings, TokenizerConfig
+from wordorder.errors import BadInput
+from wordorder.section import unknown_choice
 from wordorder.tasks.task import PERPLEXITY, Metric, Task, TaskOption
 
 if TYPE_CHECKING:
@@ -47,6 +51,34 @@ def _load(place: str) -> Task:
 
 TASKS = _Tasks()
 """Name in recipes -> task."""
+
+
+def _known(task: str) -> str:
+    if task not in TASKS:
+        raise BadInput(unknown_choice("data.task", task, TASKS))
+    return task
+
+
+class DataConfig(DataSettings):
+    """The corpus, the task and the split, checked by the task too.
+
+    Raises:
+        BadInput: a value has the wrong type, is out of range, is not one of the known names, or is not for this task.
+    """
+
+    task: Annotated[str, AfterValidator(_known)]
+    """One of the names of `wordorder.tasks.TASKS`."""
+
+    def faults(self) -> list[str]:
+        return [*super().faults(), *generated_faults(self), *check_data(self)]
+
+
+def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
+    """Return the faults of the two sections together: only single labelled texts do without special tokens."""
+    if tokenizer.add_special_tokens or (TASKS[data.task].labels is not None and not data.pair_column):
+        return []
+    why = "[SEP] is what sets the two texts of a pair apart" if data.pair_column else f"task {data.task} needs them"
+    return [f"tokenizer.add_special_tokens must be true here: {why}; leave it out"]
 
 
 def check_data(data: DataSettings) -> list[str]:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import torch
 
     from wordorder.data.examples.datasets import PreparedData
-    from wordorder.data.examples.encode import EncodedDocuments
     from wordorder.data.examples.lanes import RunningText
+    from wordorder.data.tokens import Tokens
     from wordorder.tasks.scores import Tally
 
 
@@ -56,29 +56,27 @@ class CausalLM(Task):
         """Return segments that begin with [CLS] each, or the running text that is read in lanes."""
         from wordorder.data.examples.collate import Collate, CollateLanes
         from wordorder.data.examples.datasets import CausalLanguageExamples
-        from wordorder.data.examples.segments import CausalSegments
+        from wordorder.data.packing import Spans, running
 
         data = corpus.data
         if self.has_answers(data):
             return _answers(corpus)
-        if len(corpus.encoded["train"].ids) < corpus.length - 1:
+        count = int(corpus.tokens["train"].sizes.sum())
+        if count < corpus.length - 1:
             raise BadInput(
-                f"data.source {data.source}: train has {len(corpus.encoded['train'].ids)} tokens, less than one "
+                f"data.source {data.source}: train has {count} tokens, less than one "
                 f"segment of data.length {corpus.length}; give more text or a smaller length"
             )
         in_lanes, padding = data.packing == LANES, corpus.id_of("pad")
-        texts = {
-            # a segment that begins with [CLS] has room for one token less
-            name: _running_text(corpus, name, corpus.encoded[name], corpus.length if in_lanes else corpus.length - 1)
-            for name in corpus.parts
-        }
+        # a segment that begins with [CLS] has room for one token less
+        room = corpus.length if in_lanes else corpus.length - 1
+        texts = {name: _running_text(corpus, name, tokens, room) for name, tokens in corpus.tokens.items()}
         examples: dict[str, Any] = {**texts}
         collate = CollateLanes(padding=padding)
         if not in_lanes:
-            packer = CausalSegments(length=corpus.length, **corpus.ends)
-            examples = {
-                name: CausalLanguageExamples(packer.pack(corpus.encoded[name]), text) for name, text in texts.items()
-            }
+            for name, text in texts.items():
+                side = running(corpus.tokens[name], room=room, keep_last=True)
+                examples[name] = CausalLanguageExamples(Spans(sides=(side,), before=(corpus.cls_id,)), text)
             collate = Collate(padding=padding, longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))
 
@@ -104,19 +102,18 @@ class CausalLM(Task):
 def _running_text(
     corpus: Corpus,
     name: str,
-    documents: "EncodedDocuments",
+    tokens: "Tokens",
     length: int,
     predicted: "np.ndarray[Any, np.dtype[np.bool_]] | None" = None,
 ) -> "RunningText":
     from wordorder.data.examples.lanes import RunningText
 
-    data, part = corpus.data, corpus.parts[name]
+    data, rows = corpus.data, corpus.parts[name]
     return RunningText(
-        documents,
-        sep_id=corpus.ends["sep_id"],
+        tokens,
         length=length,
-        characters=sum(len(document.text) for document in part),
-        words=sum(len(document.text.split()) for document in part),
+        characters=int(corpus.texts.numbers("characters")[rows].sum()),
+        words=int(corpus.texts.numbers("word_count")[rows].sum()),
         by_document=data.reset_memory == "documents",
         eval_lanes=data.eval_lanes,
         roll=data.roll,
@@ -129,9 +126,9 @@ def _answers(corpus: Corpus) -> "PreparedData":
 
     from wordorder.data.examples.collate import Collate, CollateLanes
     from wordorder.data.examples.datasets import AnswerExamples
-    from wordorder.data.examples.segments import join_answers
+    from wordorder.data.packing import Spans, join_answers, whole_texts
 
-    sizes = np.unique(np.concatenate([np.diff(answers.borders) for answers in corpus.encoded_pairs.values()]))
+    sizes = np.unique(np.concatenate([answers.sizes for answers in corpus.pair_tokens.values()]))
     in_lanes, padding = corpus.data.packing == LANES, corpus.id_of("pad")
     one_token = sizes.tolist() == [1]  # else the [SEP] after an answer says where it ends
     if in_lanes and not one_token:
@@ -140,12 +137,15 @@ def _answers(corpus: Corpus) -> "PreparedData":
             "set tokenizer.kind=whitespace"
         )
     examples: dict[str, Any] = {}
-    for name, texts in corpus.encoded.items():
-        joined = join_answers(texts, corpus.encoded_pairs[name], sep_id=corpus.ends["sep_id"], ends=not one_token)
-        examples[name] = (
-            _running_text(corpus, name, joined[0], corpus.length, joined[1])
-            if in_lanes
-            else AnswerExamples(*joined, **corpus.ends)
-        )
+    for name, texts in corpus.tokens.items():
+        answers = corpus.pair_tokens[name]
+        if in_lanes:
+            joined, predicted = join_answers(texts, answers, sep_id=corpus.sep_id)
+            examples[name] = _running_text(corpus, name, joined, corpus.length, predicted)
+            continue
+        sides = whole_texts(texts, room=corpus.length), whole_texts(answers, room=corpus.length)
+        sep = (corpus.sep_id,)
+        spans = Spans(sides=sides, before=(corpus.cls_id,), between=sep, after=sep)
+        examples[name] = AnswerExamples(spans, ends=not one_token)
     collate = CollateLanes(padding=padding) if in_lanes else Collate(padding=padding, longest=corpus.length)
     return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))

@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wordorder.data.settings import DataSettings
-from wordorder.errors import BadInput
 from wordorder.tasks.regression import PEARSON
 from wordorder.tasks.task import ACCURACY, Corpus, LabelledTask, is_number
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
-    from wordorder.data.corpora.document import Document
     from wordorder.data.examples.datasets import PreparedData
     from wordorder.tasks.scores import Tally
 
@@ -49,28 +48,28 @@ class Classification(LabelledTask):
     labels = "class"
     answers = "one word"
 
-    def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:
+    def label_faults(
+        self, labels: Sequence[str], trained: "np.ndarray[Any, np.dtype[np.bool_]]", data: DataSettings
+    ) -> list[str]:
         """Refuse labels that name no classes, or one class, or classes that training never shows."""
-        labels = {document.label for document in documents}
-        column = f"data.label_column {data.label_column!r}"
-        if len(labels) == 1:
-            raise BadInput(
-                f"{column} has one class only, {labels.pop()!r}; classification needs two{_of_folders(data)}"
-            )
-        if len(labels) == len(documents):
-            raise BadInput(
-                f"{column} has a different value for each of the {len(documents)} documents; it names no classes"
-                f"{'; numbers need task regression' if all(is_number(str(label)) for label in labels) else ''}"
-            )
-        trained = {document.label for document in documents if document.split in (None, "train")}
-        unseen = sorted(str(label) for label in labels - trained)
+        classes, column = set(labels), f"data.label_column {data.label_column!r}"
+        if len(classes) == 1:
+            return [f"{column} has one class only, {classes.pop()!r}; classification needs two{_of_folders(data)}"]
+        if len(classes) == len(labels):
+            return [
+                f"{column} has a different value for each of the {len(labels)} documents; it names no classes"
+                f"{'; numbers need task regression' if all(map(is_number, classes)) else ''}"
+            ]
+        known = {label for label, of_training in zip(labels, trained, strict=True) if of_training}
+        unseen = sorted(classes - known)
         if unseen:
-            shown, more = sorted(map(str, trained))[:_MOST_SHOWN], ", ..." * (len(trained) > _MOST_SHOWN)
-            classes = f"those of training have {', '.join(shown)}{more}"
-            raise BadInput(f"{column}: no training document has {', '.join(unseen)}; {classes}")
+            shown, more = sorted(known)[:_MOST_SHOWN], ", ..." * (len(known) > _MOST_SHOWN)
+            those = f"those of training have {', '.join(shown)}{more}"
+            return [f"{column}: no training document has {', '.join(unseen)}; {those}"]
+        return []
 
-    def label_notes(self, documents: "Sequence[Document]", data: DataSettings) -> list[str]:
-        counts, alike = Counter(str(document.label) for document in documents), defaultdict[object, list[str]](list)
+    def label_notes(self, labels: Sequence[str], data: DataSettings) -> list[str]:
+        counts, alike = Counter(labels), defaultdict[object, list[str]](list)
         for label in sorted(counts):
             alike[float(label) if is_number(label) else label.casefold()].append(label)
         groups = [" and ".join(f"{label!r} ({counts[label]:,})" for label in few) for few in alike.values() if few[1:]]
@@ -83,7 +82,7 @@ class Classification(LabelledTask):
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         import numpy as np
 
-        names = label_names({str(document.label) for part in corpus.parts.values() for document in part})
+        names = label_names({label for name in corpus.parts for label in corpus.labels(name)})
         return self.prepare_labelled(corpus, names.index, np.int64, names)
 
     def fits(self, config: Mapping[str, Any]) -> bool:

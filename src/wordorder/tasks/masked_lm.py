@@ -9,6 +9,35 @@ from wordorder.tasks.task import ACCURACY, PERPLEXITY, Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
     from wordorder.data.examples.datasets import PreparedData
+    from wordorder.data.packing import Side
+    from wordorder.data.tokens import Tokens
+
+
+def _whole_sentences(tokens: "Tokens", length: int) -> "Side":
+    from wordorder.data.packing import whole_sentences
+
+    return whole_sentences(tokens, room=length - 2)
+
+
+def _across_documents(tokens: "Tokens", length: int) -> "Side":
+    from wordorder.data.packing import across_documents
+
+    return across_documents(tokens, room=length - 2)
+
+
+def _contiguous(tokens: "Tokens", length: int) -> "Side":
+    from wordorder.data.packing import running
+
+    return running(tokens, room=length - 1, keep_last=False)
+
+
+CONTIGUOUS = "contiguous"
+_PACKINGS = {
+    "full-sentences": _whole_sentences,
+    "full-sentences-across-documents": _across_documents,
+    CONTIGUOUS: _contiguous,
+}
+"""Value of data.packing -> spans of at most so many tokens, special ones included."""
 
 
 class MaskedLM(Task):
@@ -27,6 +56,7 @@ class MaskedLM(Task):
     options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability"})
     packings = tuple(packing for packing in PACKINGS if packing != LANES)
     masks_tokens = True
+    cuts_at_sentences = True
     predicts_tokens = True
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
@@ -34,31 +64,32 @@ class MaskedLM(Task):
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import MaskedLanguageExamples
         from wordorder.data.examples.masking import Masking
-        from wordorder.data.examples.segments import PACKERS, first_documents
+        from wordorder.data.packing import Spans, containing, documents_of
 
-        data, packer = corpus.data, PACKERS[corpus.data.packing](length=corpus.length, **corpus.ends)
+        data, pack = corpus.data, _PACKINGS[corpus.data.packing]
         masking = Masking(probability=data.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special)
         padding = corpus.id_of("pad")
         # Test masks are not validation's: the seeds differ, and both differ from a training seed of the same number.
         mask_seeds = {"train": 3 * seed, "validation": 3 * data.seed + 1, "test": 3 * data.seed + 2}
         examples: dict[str, Any] = {}
-        for name, encoded in corpus.encoded.items():
-            # a segment of [UNK] alone has nothing to predict
-            packed, tokens = packer.pack(encoded), len(encoded.ids)
-            kept = packed.containing(~corpus.special)
-            segments = packed.only(kept)
-            if not len(segments) or (name == "train" and tokens < corpus.length - 2):
+        for name, tokens in corpus.tokens.items():
+            side, count = pack(tokens, corpus.length), int(tokens.sizes.sum())
+            # a span of [UNK] alone has nothing to predict
+            side = side.only(containing(side, ~corpus.special))
+            if not len(side.first) or (name == "train" and count < corpus.length - 2):
                 raise BadInput(
-                    f"data.source {data.source}: {name} has {tokens} tokens, "
+                    f"data.source {data.source}: {name} has {count} tokens, "
                     f"less than one segment of data.length {corpus.length}; give more text or a smaller length"
                 )
+            # running text has a [SEP] after each document, and none after an example
+            after = () if data.packing == CONTIGUOUS else (corpus.sep_id,)
             examples[name] = MaskedLanguageExamples(
-                segments,
+                Spans(sides=(side,), before=(corpus.cls_id,), after=after),
                 masking,
                 seed=mask_seeds[name],
                 padding=padding,
                 fixed=name != "train",
-                documents=None if name == "train" else first_documents(packed, encoded, **corpus.ends)[kept],
+                documents=None if name == "train" else documents_of(side),
             )
         collate = Collate(padding=padding, longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))

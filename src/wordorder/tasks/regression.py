@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import DataSettings
-from wordorder.errors import BadInput
 from wordorder.tasks.task import Corpus, LabelledTask, Metric, TaskOption, is_number
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
-    from wordorder.data.corpora.document import Document
     from wordorder.data.examples.datasets import PreparedData
     from wordorder.tasks.scores import Tally
 
@@ -49,22 +48,24 @@ class Regression(LabelledTask):
     options: ClassVar[frozenset[TaskOption]] = LabelledTask.options | frozenset[TaskOption]({"label_scale"})
     labels = "number"
 
-    def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:
+    def label_faults(
+        self, labels: Sequence[str], trained: "np.ndarray[Any, np.dtype[np.bool_]]", data: DataSettings
+    ) -> list[str]:
         """Refuse labels that are no finite numbers, or all the same."""
-        labels = {str(document.label) for document in documents}
-        column = f"data.label_column {data.label_column!r}"
-        wrong = sorted(label for label in labels if not is_number(label))
+        values, column = set(labels), f"data.label_column {data.label_column!r}"
+        wrong = sorted(label for label in values if not is_number(label))
         if wrong:
             shown = ", ".join(repr(label) for label in wrong[:_MOST_SHOWN])
             more = f" and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
-            raise BadInput(f"{column}: regression needs numbers, got {shown}{more}; classes need task classification")
-        largest = max(labels, key=lambda label: abs(float(label)), default="0")
+            return [f"{column}: regression needs numbers, got {shown}{more}; classes need task classification"]
+        largest = max(values, key=lambda label: abs(float(label)), default="0")
         if abs(float(largest)) / data.label_scale > MOST_LABEL:
-            raise BadInput(
+            return [
                 f"{column} has {largest}, whose square is beyond float32; set data.label_scale, which divides labels"
-            )
-        if len({float(label) for label in labels}) == 1:
-            raise BadInput(f"{column} is {labels.pop()} for every document; there is nothing to learn")
+            ]
+        if len({float(label) for label in values}) == 1:
+            return [f"{column} is {values.pop()} for every document; there is nothing to learn"]
+        return []
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return pieces of texts with their numbers, divided by data.label_scale."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from wordorder.data.cache import content_hash
-from wordorder.data.settings import DataSettings
+from wordorder.data.settings import Columns, DataSettings
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-    from wordorder.data.corpora.document import Document
     from wordorder.data.examples.collate import Collate, CollateLanes
     from wordorder.data.examples.datasets import PreparedData
-    from wordorder.data.examples.encode import EncodedDocuments
+    from wordorder.data.table import Integers, Texts
+    from wordorder.data.tokens import Tokens
     from wordorder.tasks.scores import Tally
 
 
@@ -87,29 +87,31 @@ TaskOption = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """Documents that are read, split and encoded, from which a task makes its examples."""
+    """Texts that are read, split and encoded, from which a task makes its examples."""
 
     data: DataSettings
     length: int
     """Tokens of an example, special ones included."""
     tokenizer: "PreTrainedTokenizerFast"
-    parts: "dict[str, list[Document]]"
-    """Split -> documents."""
-    encoded: "dict[str, EncodedDocuments]"
-    """Split -> their tokens, without special ones."""
-    encoded_pairs: "dict[str, EncodedDocuments]"
-    """Split -> tokens of the second text or the translation; empty where documents have none."""
+    texts: "Texts"
+    parts: "dict[str, Integers]"
+    """Split -> rows of the texts."""
+    tokens: "dict[str, Tokens]"
+    """Split -> the tokens of its texts."""
+    pair_tokens: "dict[str, Tokens]"
+    """Split -> tokens of the second texts, answers or translations; empty where there are none."""
     special: "np.ndarray[Any, np.dtype[np.bool_]]"
     """True for ids that text never has."""
-    dropped_empty: int
-    """Number of rows without text."""
     dropped_duplicates: int
-    """Number of documents that a later part holds too."""
+    """Number of texts that a later part holds too."""
 
     @property
-    def ends(self) -> dict[str, int]:
-        """Ids of [CLS] and [SEP], as packing takes them."""
-        return {"cls_id": self.id_of("cls"), "sep_id": self.id_of("sep")}
+    def cls_id(self) -> int:
+        return self.id_of("cls")
+
+    @property
+    def sep_id(self) -> int:
+        return self.id_of("sep")
 
     def id_of(self, role: str) -> int:
         """Return the id of a special token, such as "pad"."""
@@ -117,43 +119,41 @@ class Corpus:
         assert isinstance(value, int), "load_tokenizer refuses a tokenizer without this special token"
         return value
 
+    def labels(self, name: str) -> list[str]:
+        """Return the labels of a split."""
+        return list(self.texts.strings("label", self.parts[name]))
+
     def statistics(self, examples: Mapping[str, Sized]) -> dict[str, Any]:
         """Return the numbers of all splits and their examples; see `PreparedData.statistics`."""
+        characters, words = self.texts.numbers("characters"), self.texts.numbers("word_count")
         counts = {
             name: {
-                "documents": len(part),
-                "characters": sum(len(document.text) for document in part),
-                "words": sum(len(document.text.split()) for document in part),
-                "tokens": len(self.encoded[name].ids),
+                "documents": len(rows),
+                "characters": int(characters[rows].sum()),
+                "words": int(words[rows].sum()),
+                "tokens": int(self.tokens[name].sizes.sum()),
                 "segments": len(examples[name]),
-                "unknown_fraction": self.unknown_fraction(self.encoded[name]),
-                "without_tokens": sum(not len(self.encoded[name].tokens(number)) for number in range(len(part))),
+                "unknown_fraction": unknown_fraction(self.tokens[name]),
+                "without_tokens": int((self.tokens[name].sizes == 0).sum()),
             }
-            for name, part in self.parts.items()
+            for name, rows in self.parts.items()
         }
         return {
             **counts,
             "dropped_duplicates": self.dropped_duplicates,
-            "dropped_empty": self.dropped_empty,
+            "dropped_empty": self.texts.empty,
             "vocab_size": len(self.special),
             "fingerprint": content_hash(self._contents()),
         }
 
-    def unknown_fraction(self, encoded: "EncodedDocuments") -> float:
-        """Return the share of tokens that are [UNK]."""
-        # None, which no token is, where the tokenizer has no [UNK]
-        unknown: object = self.tokenizer.unk_token_id
-        return float((encoded.ids == unknown).sum()) / max(1, len(encoded.ids))
-
     def _contents(self) -> Iterator[str | bytes]:
-        """Yield the content of all splits: texts, classes and tokens, so that the tokeniser counts too."""
-        for name, part in self.parts.items():
+        """Yield what tells the content of all splits, texts, pairs and classes, and the tokeniser."""
+        yield self.tokenizer.backend_tokenizer.to_str()
+        for name, rows in self.parts.items():
             yield name
-            for document in part:
-                yield from (document.text, document.label or "", document.pair or "")
-            for tokens in (self.encoded, self.encoded_pairs):
-                if name in tokens:
-                    yield tokens[name].ids.tobytes()
+            for column in ("text_hash", "pair_hash"):
+                yield self.texts.hashes(column)[rows].tobytes()
+            yield from self.texts.strings("label", rows)
 
     def prepared(
         self,
@@ -175,6 +175,11 @@ class Corpus:
             label_names=label_names,
             statistics=dict(statistics),
         )
+
+
+def unknown_fraction(tokens: "Tokens") -> float:
+    """Return the share of tokens that are [UNK]."""
+    return tokens.unknown / max(1, int(tokens.sizes.sum()))
 
 
 class Task(ABC):
@@ -220,10 +225,25 @@ class Task(ABC):
     """True if training batches hold examples of about one length."""
     running_text: ClassVar[bool] = False
     """True if text is cut anywhere, and may be read in lanes by a model with a memory."""
+    cuts_at_sentences: ClassVar[bool] = False
+    """True if some packing needs to know where sentences end."""
 
     def has_answers(self, data: DataSettings) -> bool:
         """Tell whether each document has a second text, which the model is to write: an answer or a translation."""
         return self.translates
+
+    def columns(self, data: DataSettings) -> Columns:
+        """Return the columns of a row of [data] that this task reads."""
+        answered = self.has_answers(data)
+        return Columns(
+            text=data.text_column,
+            label=data.label_column if self.labels else None,
+            labels=self.labels,
+            pair=data.target_column if answered else data.pair_column,
+            pair_option="target_column" if answered else "pair_column",
+            answered=answered,
+            translated=self.translates,
+        )
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -243,10 +263,17 @@ class Task(ABC):
         """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks."""
         return []
 
-    def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:  # noqa: B027  most have none
-        """Refuse labels from which nothing can be learned, by a `BadInput` that names the column."""
+    def label_faults(
+        self, labels: Sequence[str], trained: "np.ndarray[Any, np.dtype[np.bool_]]", data: DataSettings
+    ) -> list[str]:
+        """Return the reasons why nothing can be learned from labels, with the name of their column.
 
-    def label_notes(self, documents: "Sequence[Document]", data: DataSettings) -> list[str]:
+        Args:
+            trained: True for each label that training may have; the others are of official validation or test texts.
+        """
+        return []
+
+    def label_notes(self, labels: Sequence[str], data: DataSettings) -> list[str]:
         """Return a sentence on each thing about the labels that is perhaps not meant."""
         return []
 
@@ -308,25 +335,27 @@ class LabelledTask(Task):
 
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import LabelledExamples
-        from wordorder.data.examples.segments import cut_in_pieces
+        from wordorder.data.packing import Spans, pairs, pieces
         from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators, write_both_ends
 
         write_both_ends(corpus.tokenizer)
+        data, adds = corpus.data, adds_special_tokens(corpus.tokenizer)
+        before, after = ((corpus.cls_id,), (corpus.sep_id,)) if adds else ((), ())
+        between = after * pair_separators(corpus.tokenizer)
+        # a batch, and a network, take no example of no token
+        nothing = corpus.cls_id if corpus.tokenizer.unk_token_id is None else corpus.id_of("unk")
         examples: dict[str, LabelledExamples] = {}
-        for name, part in corpus.parts.items():
-            segments, owners = cut_in_pieces(
-                corpus.encoded[name],
-                corpus.encoded_pairs.get(name),
-                length=corpus.length,
-                max_pieces=corpus.data.max_pieces,
-                truncate=corpus.data.truncate,
-                separators=pair_separators(corpus.tokenizer),
-                add_special_tokens=adds_special_tokens(corpus.tokenizer),
-                unknown_id=None if corpus.tokenizer.unk_token_id is None else corpus.id_of("unk"),
-                **corpus.ends,
-            )
-            labels: Any = np.array([value_of(str(document.label)) for document in part], dtype)
-            examples[name] = LabelledExamples(segments, labels[owners], owners)
+        for name, rows in corpus.parts.items():
+            if name in corpus.pair_tokens:
+                sides = pairs(corpus.tokens[name], corpus.pair_tokens[name], room=corpus.length - 2 - len(between))
+                owners = np.arange(len(rows))
+            else:
+                room = corpus.length - len(before) - len(after)
+                side, owners = pieces(corpus.tokens[name], room=room, most=data.max_pieces, truncate=data.truncate)
+                sides = (side,)
+            labels: Any = np.array([value_of(label) for label in corpus.labels(name)], dtype)
+            spans = Spans(sides=sides, before=before, between=between, after=after, nothing=nothing)
+            examples[name] = LabelledExamples(spans, labels[owners], owners)
         collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples), label_names=label_names)
 

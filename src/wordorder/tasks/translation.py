@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import NONE, DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.task import ACCURACY, ANSWERS, PERPLEXITY, Corpus, Metric, Task, TaskOption
+from wordorder.tasks.task import ACCURACY, ANSWERS, PERPLEXITY, Corpus, Metric, Task, TaskOption, unknown_fraction
 
 if TYPE_CHECKING:
     import torch
@@ -63,44 +63,52 @@ class Translation(Task):
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return pairs of token ids; training pairs that are too long are left out, or cut with data.truncate."""
+        import numpy as np
+
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import TranslationExamples
-        from wordorder.data.examples.segments import join_pairs
+        from wordorder.data.packing import Spans, whole_texts
 
-        pairs = {
-            name: join_pairs(
-                corpus.encoded[name],
-                corpus.encoded_pairs[name],
-                length=corpus.length,
-                # What is scored is the same whatever the length; training gains nothing from halves of sentences.
-                drop_long=name == "train" and not corpus.data.truncate,
-                **corpus.ends,
+        examples: dict[str, TranslationExamples] = {}
+        cut: dict[str, int] = {}
+        for name, rows in corpus.parts.items():
+            # [CLS] source [SEP], and target [SEP], of which the decoder reads [CLS] target
+            texts = (corpus.tokens[name], corpus.length - 2), (corpus.pair_tokens[name], corpus.length - 1)
+            sides = [whole_texts(tokens, room=room) for tokens, room in texts]
+            long = np.any([tokens.sizes > room for tokens, room in texts], axis=0)
+            # what is scored is the same whatever the length; training gains nothing from halves of sentences
+            drop = name == "train" and not corpus.data.truncate
+            chosen = np.flatnonzero(~long) if drop else np.arange(len(long))
+            sources, targets = (side.only(chosen) for side in sides)
+            after = (corpus.sep_id,)
+            examples[name] = TranslationExamples(
+                Spans(sides=(sources,), before=(corpus.cls_id,), after=after),
+                Spans(sides=(targets,), after=after),
+                corpus.texts.column("pair", rows[chosen]),
             )
-            for name in corpus.parts
-        }
-        if not len(pairs["train"].kept):
+            cut[name] = 0 if drop else int(long.sum())
+        if not len(examples["train"]):
             raise BadInput(
                 f"data.source {corpus.data.source}: all {len(corpus.parts['train'])} training pairs are longer than "
                 f"data.length {corpus.length}; raise it, or set data.truncate=true"
             )
-        examples = {
-            name: TranslationExamples(pairs[name], [part[int(number)].pair or "" for number in pairs[name].kept])
-            for name, part in corpus.parts.items()
-        }
         statistics = corpus.statistics(examples)
-        for name, part in corpus.parts.items():
-            texts = [str(document.pair) for document in part]
+        for name, rows in corpus.parts.items():
+            characters = words = 0
+            for text in corpus.texts.strings("pair", rows):
+                characters += len(text)
+                words += len(text.split())
+            tokens = corpus.pair_tokens[name]
             statistics[name] |= {
-                "target_characters": sum(map(len, texts)),
-                "target_words": sum(len(text.split()) for text in texts),
-                "target_tokens": len(corpus.encoded_pairs[name].ids),
-                "target_unknown_fraction": corpus.unknown_fraction(corpus.encoded_pairs[name]),
-                "dropped_long": len(texts) - len(pairs[name].kept),
-                "cut": pairs[name].cut,
+                "target_characters": characters,
+                "target_words": words,
+                "target_tokens": int(tokens.sizes.sum()),
+                "target_unknown_fraction": unknown_fraction(tokens),
+                "dropped_long": len(rows) - len(examples[name]),
+                "cut": cut[name],
             }
-        return corpus.prepared(
-            examples, Collate(padding=corpus.id_of("pad"), longest=corpus.length), statistics=statistics
-        )
+        collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
+        return corpus.prepared(examples, collate, statistics=statistics)
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
         from wordorder.tasks.scores import TranslationTally

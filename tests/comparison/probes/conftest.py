@@ -31,7 +31,8 @@ class Made:
 @pytest.fixture
 def make_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trained]:
     """A model, and data of 40 words that every split has; keywords are those of [data]."""
-    from wordorder.data import DataConfig, TokenizerConfig, prepare
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import DataConfig, prepare
 
     def make(task: str, model: Any, *, words: int = 600, texts: int = 1, length: int = 8, **data: Any) -> Trained:
         folder = tmp_path / "texts"

@@ -7,7 +7,8 @@ from solvers import SOLVERS
 
 from wordorder.comparison.probes.lengths import EXACT, TOKENS, Lengths
 from wordorder.comparison.probes.probe import Trained
-from wordorder.data import DataConfig, TokenizerConfig, prepare
+from wordorder.data import TokenizerConfig
+from wordorder.tasks import DataConfig, prepare
 
 SIZES = {"train_examples": 300, "test_examples": 60, "train_lengths": (6, 12), "test_lengths": (13, 28)}
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -86,7 +88,8 @@ def test_a_causal_model_that_knows_what_follows_loses_what_shuffling_breaks(make
         return logits.scatter_(-1, ((ids + 1) % 45)[..., None], 6.0)
 
     trained = make_trained("causal-lm", made(successor), words=100, length=11)
-    trained.prepared.reported.ids[:] = 5 + np.arange(140) % 40
+    reported = replace(trained.prepared.reported, ids=5 + np.arange(140) % 40)
+    trained = replace(trained, prepared=replace(trained.prepared, reported=reported))
     rows = ShuffledWindows(windows=(2, 4), tokens=40).measure(trained).rows
     assert rows[0]["loss_as_written"] < 1.0
     values = [row["value"] for row in rows]

@@ -3,11 +3,13 @@
 import time
 
 import pytest
+from documents import read_documents
 
-from wordorder.data import DataConfig, TokenizerConfig, prepare, read_documents
-from wordorder.data.preparation import exact_vocab_size
+from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import data_settings
+from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks.preparation import exact_vocab_size
 from wordorder.training import read_recipe
 
 

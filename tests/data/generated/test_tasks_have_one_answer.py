@@ -5,11 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from documents import read_documents
 from solvers import SOLVERS
 
-from wordorder.data import DataConfig, read_documents
 from wordorder.data.generated import GENERATED, lengths_of
 from wordorder.data.generated.task import GeneratedTask
+from wordorder.tasks import DataConfig
 
 
 def drawn(name, **data):

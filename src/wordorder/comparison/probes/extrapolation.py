@@ -172,10 +172,10 @@ def _read_on(trained: probe.Trained, model: Any, whole: list[reading.Ids], segme
 
 def _classified(options: Extrapolation, trained: probe.Trained) -> probe.Measured:
     length, unit = int(trained.recipe.data.length or 0), reading.new_tokens(trained)
-    documents = trained.prepared.reported
+    tokens = trained.prepared.reported
     examples: LabelledExamples = trained.examples
-    assert documents is not None
-    sizes = np.diff(documents.sentence_starts[documents.document_starts])
+    assert tokens is not None
+    sizes = tokens.sizes
     owners, first = np.unique(examples.documents, return_index=True)
     labelled = zip(owners.tolist(), examples.labels[first].tolist(), strict=True)
     long = [(int(owner), int(label)) for owner, label in labelled if sizes[owner] > unit]
@@ -197,7 +197,7 @@ def _classified(options: Extrapolation, trained: probe.Trained) -> probe.Measure
         notes.append(f"Lengths of {', '.join(map(str, sorted(left_out)))} times that of training: no text is so long.")
     rows: list[probe.Row] = []
     for factor in (factor for factor in factors if factor in (1, *readable)):
-        read = [np.asarray(documents.tokens(owner)[: factor * unit], np.int64) for owner, _ in chosen]
+        read = [np.asarray(tokens.document(owner)[: factor * unit], np.int64) for owner, _ in chosen]
         if trained.prepared.tokenizer.num_special_tokens_to_add(pair=False):
             read = [reading.enclosed(trained, ids, ids)[0] for ids in read]
         value = reading.accuracy(trained, read, [label for _, label in chosen])

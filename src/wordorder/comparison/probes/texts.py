@@ -28,10 +28,9 @@ LOGITS_PER_BATCH = 2**25
 
 def text_of(trained: Trained) -> Ids:
     """Return the tokens of the reported split as one running text: its documents in order, with [SEP] after each."""
-    documents = trained.prepared.reported
-    assert documents is not None  # `prepare` gives it
-    ends = documents.sentence_starts[documents.document_starts[1:]]
-    return np.insert(documents.ids, ends, np.int32(_special(trained, "sep"))).astype(np.int64)
+    tokens = trained.prepared.reported
+    assert tokens is not None  # `prepare` gives it
+    return tokens.ids.astype(np.int64)
 
 
 def window_of_training(trained: Trained) -> int:

@@ -12,21 +12,19 @@ import torch
 from torch import Tensor
 
 from wordorder.data.examples.collate import Collate, CollateLanes
-from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.examples.masking import IGNORED, Masking
 from wordorder.data.examples.order import Example, Key, KeyedExamples, resolve_keys
-from wordorder.data.examples.segments import Segments, SentencePairs, framed
+from wordorder.data.packing import Spans
 from wordorder.data.reading_log import ReadingLog
+from wordorder.data.tokens import Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def _tokens(segments: Segments, index_B: npt.NDArray[np.int64]) -> list[Tensor]:
-    rows = [segments[number] for number in index_B.tolist()]
-    together = torch.as_tensor(np.concatenate(rows).astype(np.int64))
-    return list(torch.split(together, [len(ids) for ids in rows]))
+def _tokens(spans: Spans, index_B: npt.NDArray[np.int64]) -> list[Tensor]:
+    return [torch.as_tensor(spans[number]) for number in index_B.tolist()]
 
 
 def continued(ids: Tensor) -> Example:
@@ -36,35 +34,35 @@ def continued(ids: Tensor) -> Example:
     return {"input_ids": ids, "labels": labels}
 
 
-class SegmentExamples(KeyedExamples, ABC):
-    """Examples of one segment each.
+class SpanExamples(KeyedExamples, ABC):
+    """Examples of one span each.
 
     Args:
         documents: index of the document that each begins in, shape (examples,); None: each is one of its own.
     """
 
-    def __init__(self, segments: Segments, documents: npt.NDArray[np.int64] | None = None) -> None:
-        self.segments, self._documents = segments, documents
+    def __init__(self, spans: Spans, documents: npt.NDArray[np.int64] | None = None) -> None:
+        self.spans, self._documents = spans, documents
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        return self.segments.lengths
+        return self.spans.lengths
 
     @property
     def unit_documents(self) -> npt.NDArray[np.int64]:
         return super().unit_documents if self._documents is None else self._documents
 
     def __len__(self) -> int:
-        return len(self.segments)
+        return len(self.spans)
 
 
-class MaskedLanguageExamples(SegmentExamples):
-    """Segments with tokens masked anew in every epoch, or the same way for ever.
+class MaskedLanguageExamples(SpanExamples):
+    """Spans with tokens masked anew in every epoch, or the same way for ever.
 
     `examples[(epoch, index)]` has input_ids and labels, both (tokens,); it depends on seed, epoch and index alone.
 
     Args:
-        segments: the segments, unmasked.
+        spans: the tokens, unmasked.
         seed: of the masks.
         padding: id of [PAD].
         fixed: ignore the epoch, so that validation and test are the same exam each time.
@@ -72,7 +70,7 @@ class MaskedLanguageExamples(SegmentExamples):
 
     def __init__(
         self,
-        segments: Segments,
+        spans: Spans,
         masking: Masking,
         *,
         seed: int,
@@ -80,12 +78,12 @@ class MaskedLanguageExamples(SegmentExamples):
         fixed: bool = False,
         documents: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        super().__init__(segments, documents)
+        super().__init__(spans, documents)
         self.masking, self.seed, self.padding, self.fixed = masking, seed, padding, fixed
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         epoch_B, index_B = resolve_keys(keys, len(self))
-        ids_BN, present_BN = self.segments.rows(index_B, padding=self.padding)
+        ids_BN, present_BN = self.spans.rows(index_B, padding=self.padding)
         epoch_B = epoch_B * 0 if self.fixed else epoch_B
         return self.masking.examples(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
 
@@ -95,7 +93,7 @@ class MaskedLanguageExamples(SegmentExamples):
         return found
 
 
-class LabelledExamples(SegmentExamples):
+class LabelledExamples(SpanExamples):
     """Texts and their classes, or numbers; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids (tokens,) and labels, a scalar.
@@ -106,32 +104,32 @@ class LabelledExamples(SegmentExamples):
 
     def __init__(
         self,
-        segments: Segments,
+        spans: Spans,
         labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
         documents: npt.NDArray[np.int64],
     ) -> None:
-        super().__init__(segments, documents)
+        super().__init__(spans, documents)
         self.labels, self.documents = labels, documents
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
-        rows = zip(_tokens(self.segments, index_B), torch.as_tensor(self.labels[index_B]), strict=True)
+        rows = zip(_tokens(self.spans, index_B), torch.as_tensor(self.labels[index_B]), strict=True)
         return [{"input_ids": ids, "labels": label} for ids, label in rows]
 
 
-class CausalLanguageExamples(SegmentExamples):
+class CausalLanguageExamples(SpanExamples):
     """Running text in segments, each token predicted from those before it; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids and labels, both (tokens,): labels are input_ids, but for -100 at [CLS],
     which nothing stands before. The model compares its output at one place with the label at the next.
 
     Args:
-        segments: from `CausalSegments`.
+        spans: of running text, [CLS] before each.
         text: the same text without segments, for other ways to score it.
     """
 
-    def __init__(self, segments: Segments, text: RunningText) -> None:
-        super().__init__(segments)
+    def __init__(self, spans: Spans, text: RunningText) -> None:
+        super().__init__(spans)
         self.text, self.characters, self.words = text, text.characters, text.words
         self.predicted = text.predicted
 
@@ -140,42 +138,41 @@ class CausalLanguageExamples(SegmentExamples):
         return self.text.unit_documents
 
     def units_of(self, index_B: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
-        """Return the units of the labels of each segment, (B, width); that of [CLS] is not predicted."""
-        before_B = self.segments.starts[index_B] - index_B  # tokens of the text in the segments before
-        return self.text.units_at(before_B[:, None] + np.arange(width) - 1)
+        """Return the units of the labels of each span, (B, width); that of [CLS] is not predicted."""
+        return self.text.units_at(self.spans.sides[0].first[index_B][:, None] + np.arange(width) - 1)
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
-        return [continued(ids) for ids in _tokens(self.segments, index_B)]
+        return [continued(ids) for ids in _tokens(self.spans, index_B)]
 
 
-class AnswerExamples(SegmentExamples):
+class AnswerExamples(SpanExamples):
     """Texts with their answers, of which the answer alone is predicted; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids, `[CLS] text [SEP] answer [SEP]`, and labels, both (tokens,): labels are
-    input_ids where `predicted` says so, and else -100.
+    input_ids at the answer, and else -100.
 
     Args:
-        documents: `text [SEP] answer` each, and
-        predicted: True for each token of them in a row that is predicted, as `join_answers` gives both.
+        spans: of texts and answers.
+        ends: the last [SEP] is predicted too, since it says where the answer ends.
     """
 
-    def __init__(
-        self, documents: EncodedDocuments, predicted: npt.NDArray[np.bool_], *, cls_id: int, sep_id: int
-    ) -> None:
-        borders = documents.borders
-        super().__init__(framed(documents.ids, borders[:-1], borders[1:], cls_id=cls_id, sep_id=sep_id))
-        # each document has a [SEP] more in a row, and its [CLS] is not predicted
-        self.predicted = np.insert(predicted, borders[:-1] + np.arange(len(documents)), False)
+    predicted = True
+
+    def __init__(self, spans: Spans, *, ends: bool) -> None:
+        super().__init__(spans)
+        self._ends = ends
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
-        return [self._example(slice(*self.segments.starts[index : index + 2])) for index in index_B.tolist()]
+        lengths = self.spans.sides[1].lengths[index_B].tolist()
+        return [self._example(ids, n) for ids, n in zip(_tokens(self.spans, index_B), lengths, strict=True)]
 
-    def _example(self, span: slice) -> Example:
-        ids = self.segments.ids[span].astype(np.int64)
-        labels = np.where(self.predicted[span], ids, IGNORED)
-        return {"input_ids": torch.as_tensor(ids), "labels": torch.as_tensor(labels)}
+    def _example(self, ids: Tensor, length: int) -> Example:
+        labels = torch.full_like(ids, IGNORED)
+        answer = slice(len(ids) - 1 - length, len(ids) if self._ends else -1)
+        labels[answer] = ids[answer]
+        return {"input_ids": ids, "labels": labels}
 
 
 class TranslationExamples(KeyedExamples):
@@ -184,27 +181,29 @@ class TranslationExamples(KeyedExamples):
     `examples[(epoch, index)]` has input_ids (source tokens,) and labels (target tokens,).
 
     Args:
-        texts: the target sentences as people wrote them, one for each pair, whole also where its tokens are cut: what
-            translations are compared with.
+        sources: `[CLS] source [SEP]`, as the tokeniser writes a single text.
+        targets: `target [SEP]`: what the decoder predicts. It is fed `[CLS] target`, which the model makes by shifting.
+        references: the target sentences as people wrote them, whole also where their tokens are cut: what translations
+            are compared with.
     """
 
-    def __init__(self, pairs: SentencePairs, texts: Sequence[str]) -> None:
-        self.pairs, self.texts = pairs, texts
+    def __init__(self, sources: Spans, targets: Spans, references: Sequence[str]) -> None:
+        self.sources, self.targets, self.references = sources, targets, references
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        return self.pairs.sources.lengths + self.pairs.targets.lengths
+        return self.sources.lengths + self.targets.lengths
 
     @property
     def source_lengths(self) -> npt.NDArray[np.int64]:
-        return self.pairs.sources.lengths
+        return self.sources.lengths
 
     def __len__(self) -> int:
-        return len(self.pairs.kept)
+        return len(self.sources)
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
-        sides = zip(_tokens(self.pairs.sources, index_B), _tokens(self.pairs.targets, index_B), strict=True)
+        sides = zip(_tokens(self.sources, index_B), _tokens(self.targets, index_B), strict=True)
         return [{"input_ids": source, "labels": target} for source, target in sides]
 
 
@@ -229,7 +228,7 @@ class PreparedData:
     test: Examples | None
     """None where data.test_source is "none"."""
     collate: Collate | CollateLanes
-    reported: EncodedDocuments | None = None
+    reported: Tokens | None = None
     """The tokens of the texts of `test`, or of `validation` where there is no test, document by document: for other
     ways to read them than the examples have. `prepare` always gives them."""
     reported_lengths: tuple[int, ...] = ()

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from wordorder.data.examples.encode import EncodedDocuments, Integers
 from wordorder.data.examples.masking import IGNORED
 from wordorder.data.examples.order import Example, Key, KeyedExamples, resolve_keys
-from wordorder.data.examples.segments import in_a_row
 from wordorder.data.randomness import counter_hash
+from wordorder.data.tokens import Integers, Tokens
 from wordorder.errors import BadInput
 
 UNIT = 128
@@ -37,15 +36,14 @@ class RunningText:
         by_document: each document is a stream of its own, which is never divided among lanes.
         eval_lanes: most lanes that the text is divided into where it is scored.
         roll: whether training turns the text, or shuffles its documents, anew in each epoch; see `Lanes`.
-        predicted: True for each token of the documents `in_a_row` that is predicted, such as those of answers; the
-            others have label -100. None: all are.
+        predicted: True for each of the tokens that is predicted, such as those of answers; the others have label -100.
+            None: all are.
     """
 
     def __init__(
         self,
-        documents: EncodedDocuments,
+        tokens: Tokens,
         *,
-        sep_id: int,
         length: int,
         characters: int,
         words: int,
@@ -55,11 +53,11 @@ class RunningText:
         predicted: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self.predicted = predicted
-        self.ids = in_a_row(documents, sep_id)
-        after = documents.borders[1:] + np.arange(1, len(documents) + 1)  # behind each [SEP]
-        self.streams: Integers = np.append(0, after if by_document else after[-1:])
+        self.ids = tokens.ids
+        self._documents = np.flatnonzero(tokens.sizes)  # a text without a token is not read
+        self._document_starts = np.append(tokens.starts[self._documents], tokens.starts[-1])
+        self.streams = self._document_starts if by_document else self._document_starts[[0, -1]]
         """The start of each stream in `ids`, and at last the end, shape (streams + 1,)."""
-        self._document_starts: Integers = np.append(0, after)
         self.length, self.whole = length, by_document
         self.characters, self.words = characters, words
         self.eval_lanes, self.roll = eval_lanes, roll
@@ -124,7 +122,7 @@ class RunningText:
         units = -(-sizes // UNIT)
         documents = np.repeat(np.arange(len(sizes)), units)
         number = np.arange(len(documents)) - np.repeat(np.cumsum(units) - units, units)
-        return self._document_starts[documents] + number * UNIT, documents
+        return self._document_starts[documents] + number * UNIT, self._documents[documents]
 
     @property
     def unit_documents(self) -> Integers:

@@ -7,9 +7,10 @@ the same tokeniser, bit for bit.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +42,12 @@ SPECIALS = tuple(names[0] for names in _ROLES.values())
 _FORMAT = "1"  # version of what is built below: raise it with every change, so that cached tokenisers are not reused
 
 
-def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: Path) -> "PreTrainedTokenizerFast":
+def load_tokenizer(config: TokenizerConfig, texts: Iterable[str], *, cache_dir: Path) -> "PreTrainedTokenizerFast":
     """Train a tokeniser on texts, or take the trained one from the cache, or load the existing one.
 
     Args:
-        texts: the training split, and nothing else: a tokeniser that saw the test text leaks it.
+        texts: the training split, and nothing else: a tokeniser that saw the test text leaks it. They are read more
+            than once.
 
     Raises:
         BadInput: the existing tokeniser cannot be loaded or lacks a special token.
@@ -54,7 +56,7 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
     if config.kind == "existing":
         return _load_existing(config)
     settings = (config.kind, config.vocab_size, config.lowercase, config.min_frequency, config.add_special_tokens)
-    name = content_hash([_FORMAT, version("tokenizers"), *map(str, settings), *texts])
+    name = content_hash(chain([_FORMAT, version("tokenizers"), *map(str, settings)], texts))
     path = cache_dir / "tokenizers" / f"{name}.json"
     try:
         trained = Tokenizer.from_file(str(path))
@@ -107,7 +109,7 @@ def fixed_vocab_size(config: TokenizerConfig) -> int | None:
     return None
 
 
-def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+def _train_wordpiece(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Train BERT's tokeniser (Wu et al. 2016, https://arxiv.org/abs/1609.08144), merges chosen by frequency as in BPE.
 
     The library numbers the continuing letters (##a, ##b ...) in the order of a hash map, and breaks ties between merges
@@ -133,7 +135,7 @@ def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer
     return trained
 
 
-def _train_word(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+def _train_word(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     trained = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
     _split_like_bert(trained, config)
     _take_most_frequent(trained, texts, config)
@@ -141,7 +143,7 @@ def _train_word(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     return trained
 
 
-def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+def _train_whitespace(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokeniser of what stands between white space, the most frequent words; the rest is [UNK].
 
     It is for texts whose words somebody has set apart already, as those of Kim 2014
@@ -157,12 +159,12 @@ def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> Tokenize
     return trained
 
 
-def _take_most_frequent(tokenizer: Tokenizer, texts: Sequence[str], config: TokenizerConfig) -> None:
+def _take_most_frequent(tokenizer: Tokenizer, texts: Iterable[str], config: TokenizerConfig) -> None:
     vocabulary = _most_frequent(_words(texts, tokenizer), config.vocab_size, at_least=config.min_frequency)
     tokenizer.model = models.WordLevel(vocabulary, unk_token="[UNK]")
 
 
-def _train_character(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+def _train_character(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     trained = Tokenizer(models.WordLevel(characters(texts, config), unk_token="[UNK]"))
     trained.normalizer = _normalizer(config, "NFC")
     trained.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
@@ -170,7 +172,7 @@ def _train_character(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer
     return trained
 
 
-def characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
+def characters(texts: Iterable[str], config: TokenizerConfig) -> dict[str, int]:
     """Return the vocabulary of a character tokeniser: the special tokens and the most frequent characters."""
     counts: Counter[str] = Counter()
     normalizer = _normalizer(config, "NFC")
@@ -179,7 +181,7 @@ def characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
     return _most_frequent(counts, config.vocab_size)
 
 
-def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+def _train_byte(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate([*SPECIALS, *letters])}
     trained = Tokenizer(models.BPE(vocabulary, []))
@@ -189,7 +191,7 @@ def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     return trained
 
 
-def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+def _train_bpe(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     trained = Tokenizer(models.BPE())
     trained.normalizer = _normalizer(config)
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -204,7 +206,7 @@ def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     return trained
 
 
-_TRAINERS: dict[str, Callable[[Sequence[str], TokenizerConfig], Tokenizer]] = {
+_TRAINERS: dict[str, Callable[[Iterable[str], TokenizerConfig], Tokenizer]] = {
     "wordpiece": _train_wordpiece,
     "bpe": _train_bpe,
     "byte": _train_byte,

@@ -17,7 +17,8 @@ from wordorder.training.recipe.sections import SOURCES, check_run
 from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
 
 if typing.TYPE_CHECKING:
-    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import DataConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

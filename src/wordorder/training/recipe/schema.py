@@ -21,8 +21,8 @@ def recipe_schema() -> dict[str, Any]:
     It knows names, types, ranges, defaults and what each value means; `read_recipe` also checks what does not go
     together. Types of [model] are those of all networks; the description says which network has a field.
     """
-    from wordorder.data import DataConfig, TokenizerConfig
-    from wordorder.tasks import TASKS
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import TASKS, DataConfig
     from wordorder.training.recipe.comparison_section import CompareConfig
     from wordorder.training.recipe.training_section import TrainingSettings
 

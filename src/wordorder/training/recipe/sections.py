@@ -15,7 +15,8 @@ from wordorder.training.recipe.training_section import GENERATION
 if typing.TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import DataConfig
 import os
 from pathlib import Path
 
@@ -73,8 +74,8 @@ def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
 
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     """Check the sections that make one run; return the recipe's fields (None when there are faults) and the faults."""
-    from wordorder.data import DataConfig, TokenizerConfig
-    from wordorder.data.documents import token_faults
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import DataConfig, token_faults
 
     training = tables.get("training", {})
     pretrained, faults = None, list[str]()

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from wordorder.data import DataConfig
-from wordorder.data.corpora.document import Document
-from wordorder.data.corpora.read import find_files
-from wordorder.data.documents import read_and_count
 from wordorder.data.reading_log import ReadingLog
+from wordorder.data.sources import find_files
+from wordorder.data.table import Texts
 from wordorder.durable import write_text
 from wordorder.errors import BadInput
 from wordorder.streams import printable
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, DataConfig
+from wordorder.tasks.preparation import read
 from wordorder.training.recipe.packaged import ENDING
 from wordorder.training.recipe.recipe import read_recipe
 from wordorder.training.recipe.sections import find_source
@@ -156,27 +155,27 @@ def _found(source: str, name: str) -> str:
     return found
 
 
-def _measured(source: str, section: DataConfig) -> tuple[int, list[Document] | None]:
-    """Return the characters of a source and its documents; of one that is large or elsewhere its bytes, and None."""
+def _measured(source: str, section: DataConfig) -> tuple[int, Texts | None]:
+    """Return the characters of a source and its texts; of one that is large or elsewhere its bytes, and None."""
     if source.startswith("hub:"):
         return _MEDIUM, None
     if source == "sotu" or section.generated:
         size = _MEDIUM
     else:
         log = ReadingLog()
-        files = [Path(source)] if Path(source).is_file() else find_files("data.source", source, log)[1]
+        files = [Path(source)] if Path(source).is_file() else find_files("data.source", source, section.format, log)[1]
         for line in log.lines():
             print(printable(line), file=sys.stderr)
         size = sum(file.stat().st_size for file in files if file.exists())  # reading names a link that leads nowhere
     if size > _MOST_READ:
         return size, None
     # files may be packed, or have more in them than texts
-    documents = read_and_count(section)[0]
-    return size if section.generated else sum(len(document.text) for document in documents), documents
+    texts = read(section)
+    return size if section.generated else int(texts.numbers("characters").sum()), texts
 
 
-def _division(documents: Sequence[Document]) -> str:
-    lines = sum(document.text.rstrip("\n").count("\n") + 1 for document in documents)
+def _division(texts: Texts) -> str:
+    lines = sum(text.rstrip("\n").count("\n") + 1 for text in texts.strings("text"))
     if lines >= 3:
         return f"split -l {min(100, lines // 3)} --additional-suffix=.txt FILE part-"
     # fold and split count bytes, and would cut letters of several bytes in two

@@ -148,7 +148,7 @@ def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool 
 
 
 def _prepare(recipe: Recipe) -> "PreparedData":
-    from wordorder.data import prepare
+    from wordorder.tasks import prepare
     from wordorder.training.loop.processes import first_process_first
 
     with first_process_first():

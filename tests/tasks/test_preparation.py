@@ -10,9 +10,9 @@ import torch
 from tokenizers import processors
 from torch.utils.data import BatchSampler, DataLoader
 
-from wordorder.data import DataConfig, EpochOrder, LengthGroupedEpochOrder, TokenizerConfig, prepare
+from wordorder.data import EpochOrder, LengthGroupedEpochOrder, TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, DataConfig, prepare
 
 WORDS = "the state of our union is strong and we thank all people for their work today".split()
 
@@ -211,7 +211,7 @@ def test_data_of_another_seed_are_those_that_are_prepared_for_it(corpus, cache):
 def test_labels_are_the_original_tokens(corpus, cache):
     data = load(corpus, cache)
     for i in range(50):
-        example, ids = data.train[(3, i)], torch.from_numpy(data.train.segments.rows(np.array([i]), padding=0)[0][0])
+        example, ids = data.train[(3, i)], torch.from_numpy(data.train.spans.rows(np.array([i]), padding=0)[0][0])
         predicted = example["labels"] != -100
         assert predicted.any()
         assert torch.equal(example["labels"][predicted], ids[predicted])
@@ -293,7 +293,7 @@ def test_an_index_out_of_range(corpus, cache):
 def test_the_default_cache_is_where_the_variable_says(corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("WORDORDER_CACHE", str(tmp_path / "here"))
     load(corpus, None)
-    assert {path.name for path in (tmp_path / "here").iterdir()} == {"tokenizers", "encoded"}
+    assert {path.name for path in (tmp_path / "here").iterdir()} == {"texts", "tokenizers", "tokens"}
 
 
 def test_an_existing_tokeniser_of_a_saved_model_gives_the_same_test(corpus, cache, tmp_path):
@@ -306,7 +306,7 @@ def test_an_existing_tokeniser_of_a_saved_model_gives_the_same_test(corpus, cach
 
 def test_configs_load_without_torch():
     program = (
-        "import sys, wordorder.data as d; d.DataConfig(source='sotu', task='masked-lm'); print('torch' in sys.modules)"
+        "import sys, wordorder.tasks as d; d.DataConfig(source='sotu', task='masked-lm'); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

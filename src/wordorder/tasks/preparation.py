@@ -1,6 +1,6 @@
 """Prepare or describe the data of a recipe: `[data]` and `[tokenizer]` become datasets that a trainer can use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wordorder.data.cache import default_cache_dir
-from wordorder.data.corpora.read import find_files, kind_of
-from wordorder.data.documents import DataConfig, read_and_count, token_faults
+from wordorder.data.duplicates import check_leakage, duplicates
 from wordorder.data.examples.datasets import PreparedData
-from wordorder.data.examples.encode import encode_documents
+from wordorder.data.readers import PACKED
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
-from wordorder.data.same_text import Duplicates, HeldOut, check_leakage
-from wordorder.data.settings import LANES, NONE, TokenizerConfig, generated_task
-from wordorder.data.split import Split, split_documents, training_texts
+from wordorder.data.settings import LANES, NONE, SPLITS, TokenizerConfig, generated_task
+from wordorder.data.sources import find_files, find_parts
+from wordorder.data.split import Split, TrainingTexts, divide
+from wordorder.data.table import Integers, Texts, read_texts
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer
+from wordorder.data.tokens import Tokens, encode_column
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.streams import progress_bar
-from wordorder.tasks import TASKS, Corpus
+from wordorder.tasks.catalog import TASKS, DataConfig, token_faults
+from wordorder.tasks.task import Corpus, unknown_fraction
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -30,6 +32,54 @@ MOST_UNSAID_UNKNOWN, MOST_UNKNOWN = 0.01, 0.5
 
 MOST_COUNTED = 32 * 2**20
 """Bytes of the source's files up to which `exact_vocab_size` reads them."""
+
+
+def read(data: DataConfig, log: ReadingLog | None = None, *, cache_dir: Path | None = None) -> Texts:
+    """Read all texts of the source; see `read_texts`.
+
+    Args:
+        log: takes what cannot be read, and notes on labels; None: nobody wants to know.
+        cache_dir: None: $WORDORDER_CACHE or ~/.cache/wordorder.
+
+    Raises:
+        BadInput, MissingExtra: as `find_parts` and `read_texts`; or nothing can be learned from the labels.
+    """
+    log, task = ReadingLog(skip=data.skip_unreadable) if log is None else log, TASKS[data.task]
+    columns = task.columns(data)
+    parts = find_parts(data, columns, log)
+    texts = read_texts(parts, data, columns, log, cache_dir=cache_dir or default_cache_dir())
+    if task.labels:
+        labels = list(texts.strings("label"))
+        if faults := task.label_faults(labels, _of_training(texts), data):
+            raise BadInput(faults)
+        log.notes += task.label_notes(labels, data)
+    return texts
+
+
+def split(texts: Texts, data: DataConfig) -> Split:
+    """Split texts into train, validation and test; see `divide`.
+
+    Raises:
+        BadInput: as `divide`; or what is left of the texts has labels that the task refuses.
+    """
+    task = TASKS[data.task]
+    parts = divide(texts, data, task.columns(data))
+    limited = data.limit_documents is not None and data.limit_documents < len(texts)
+    if task.labels and (parts.dropped_duplicates or limited):
+        # labels that were right before some texts were left out
+        rows = np.unique(np.concatenate([parts.train, parts.validation, parts.test]))
+        faults = task.label_faults(list(texts.strings("label", rows)), _of_training(texts)[rows], data)
+        dropped = parts.dropped_duplicates
+        reasons = [f"{dropped} {'copy was' if dropped == 1 else 'copies were'} dropped"] if dropped else []
+        if data.limit_documents is not None:
+            reasons.append("data.limit_documents kept some only: raise it")
+        if faults:
+            raise BadInput([f"{fault} ({'; '.join(reasons)})" for fault in faults])
+    return parts
+
+
+def _of_training(texts: Texts) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    return texts.numbers("split") <= SPLITS.index("train")  # or of no split
 
 
 def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_dir: Path | None = None) -> PreparedData:
@@ -52,12 +102,11 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     task = TASKS[data.task]
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log = ReadingLog(skip=data.skip_unreadable)
-    documents, dropped_empty = read_and_count(data, log)
-    split = split_documents(documents, data)
-    parts = {name: part for name, part in split.parts().items() if part}
-    held_out = HeldOut({name: part for name, part in parts.items() if name != "train"})
-    check_leakage(split.train, held_out, data, log)
-    trained = load_tokenizer(tokenizer, training_texts(split), cache_dir=cache_dir)
+    texts = read(data, log, cache_dir=cache_dir)
+    divided = split(texts, data)
+    parts = {name: rows for name, rows in divided.parts().items() if len(rows)}
+    check_leakage(texts, divided, data, log)
+    trained = load_tokenizer(tokenizer, TrainingTexts(texts, divided), cache_dir=cache_dir)
     if task.masks_tokens and trained.mask_token is None:
         raise BadInput(f"tokenizer.path {tokenizer.path} has no mask_token, which task {task.name} needs")
     if trained.pad_token_id in (trained.eos_token_id, trained.sep_token_id):
@@ -67,46 +116,60 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     saved.model_input_names = saved.init_kwargs["model_input_names"] = ["input_ids", "attention_mask"]
     if data.packing != LANES:  # a text in lanes may be of any length
         trained.model_max_length = data.length
-    with progress_bar("Encoding") as progress:
-        encoded = {
-            name: encode_documents([d.text for d in part], trained, cache_dir=cache_dir, progress=progress)
-            for name, part in parts.items()
-        }
-        encoded_pairs = {
-            name: encode_documents([d.pair or "" for d in part], trained, cache_dir=cache_dir, progress=progress)
-            for name, part in (parts.items() if data.pair_column or task.has_answers(data) else ())
-        }
-    known = list(trained.get_vocab().values())
-    special = np.ones(max(known) + 1, np.bool_)
-    special[known] = False
+    tokens = _tokens(texts, parts, trained, sentences=task.cuts_at_sentences, cache_dir=cache_dir)
+    ids = list(trained.get_vocab().values())
+    special = np.ones(max(ids) + 1, np.bool_)
+    special[ids] = False
     special[trained.all_special_ids] = True
     corpus = Corpus(
         data=data,
         length=data.length,
         tokenizer=trained,
+        texts=texts,
         parts=parts,
-        encoded=encoded,
-        encoded_pairs=encoded_pairs,
+        tokens=tokens["text"],
+        pair_tokens=tokens.get("pair", {}),
         special=special,
-        dropped_empty=dropped_empty,
-        dropped_duplicates=split.dropped_duplicates,
+        dropped_duplicates=divided.dropped_duplicates,
     )
     _check_unknown(corpus, log, finished=tokenizer.kind == "existing")
     if data.generated is not None and data.packing != LANES:
         _check_room(corpus, trained)
     prepared = task.prepare(corpus, seed)
-    reported = "test" if split.test else "validation"
-    lengths = () if data.generated is None else tuple(document.length or 0 for document in parts[reported])
-    passed_over = {LEFT_OUT: log.summary()[LEFT_OUT]["files"]} if log.number(LEFT_OUT) else {}
+    reported = "test" if "test" in parts else "validation"
+    lengths = () if data.generated is None else tuple(texts.numbers("length")[parts[reported]].tolist())
+    left_out = {LEFT_OUT: log.summary()[LEFT_OUT]["files"]} if log.number(LEFT_OUT) else {}
     prepared = replace(
         prepared,
-        reported=encoded[reported],
+        reported=corpus.tokens[reported],
         reported_lengths=lengths,
         log=log,
-        statistics={**prepared.statistics, **passed_over},
+        statistics={**prepared.statistics, **left_out},
     )
     # one object, so that whoever scores all parts does not score this one twice
-    return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
+    return replace(prepared, validation=prepared.test) if divided.validation is divided.test else prepared
+
+
+def _tokens(
+    texts: Texts,
+    parts: Mapping[str, Integers],
+    tokenizer: "PreTrainedTokenizerFast",
+    *,
+    sentences: bool,
+    cache_dir: Path,
+) -> dict[str, dict[str, Tokens]]:
+    """Return the tokens of texts, and of pairs where there are any, of each split."""
+    columns = ("text", "pair") if texts.has_pairs else ("text",)
+    with progress_bar("Encoding") as progress:
+        return {
+            column: {
+                name: encode_column(
+                    texts, column, rows, tokenizer, sentences=sentences, cache_dir=cache_dir, progress=progress
+                )
+                for name, rows in parts.items()
+            }
+            for column in columns
+        }
 
 
 def unknown_note(shares: Mapping[str, float], *, finished: bool) -> str:
@@ -127,8 +190,8 @@ def unknown_note(shares: Mapping[str, float], *, finished: bool) -> str:
 
 def _check_unknown(corpus: Corpus, log: ReadingLog, *, finished: bool) -> None:
     second = "translations" if TASKS[corpus.data.task].translates else "second texts"
-    shares = {f"texts of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded.items()}
-    shares |= {f"{second} of {name}": corpus.unknown_fraction(part) for name, part in corpus.encoded_pairs.items()}
+    shares = {f"texts of {name}": unknown_fraction(tokens) for name, tokens in corpus.tokens.items()}
+    shares |= {f"{second} of {name}": unknown_fraction(tokens) for name, tokens in corpus.pair_tokens.items()}
     fault = unknown_note(shares, finished=finished)
     if not fault:
         return
@@ -140,13 +203,13 @@ def _check_unknown(corpus: Corpus, log: ReadingLog, *, finished: bool) -> None:
 def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:
     data = corpus.data
     texts, answers = (
-        max((int(np.diff(part.borders).max()) for part in parts.values()), default=0)
-        for parts in (corpus.encoded, corpus.encoded_pairs)
+        max((int(part.sizes.max(initial=0)) for part in parts.values()), default=0)
+        for parts in (corpus.tokens, corpus.pair_tokens)
     )
     if TASKS[data.task].translates:
         needed = max(texts + 2, answers + 1)
-    elif corpus.encoded_pairs:
-        sizes = [np.diff(corpus.encoded[n].borders) + np.diff(p.borders) for n, p in corpus.encoded_pairs.items()]
+    elif corpus.pair_tokens:
+        sizes = [corpus.tokens[name].sizes + answered.sizes for name, answered in corpus.pair_tokens.items()]
         needed = int(np.concatenate(sizes).max()) + 3  # [CLS] text [SEP] answer [SEP]
     else:
         needed = texts + 2 * adds_special_tokens(tokenizer)
@@ -168,13 +231,13 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
     """
     fixed = fixed_vocab_size(tokenizer)
     if fixed is None and data.generated is not None:
-        texts = training_texts(split_documents(read_and_count(data)[0], data))
-        vocabulary = load_tokenizer(tokenizer, texts, cache_dir=default_cache_dir()).get_vocab()
-        return max(vocabulary.values()) + 1
+        texts = read(data)
+        found = load_tokenizer(tokenizer, TrainingTexts(texts, split(texts, data)), cache_dir=default_cache_dir())
+        return max(found.get_vocab().values()) + 1
     if fixed is not None or tokenizer.kind != "character":
         return fixed
-    split = _small_split(data)
-    return None if split is None else len(characters(training_texts(split), tokenizer))
+    small = _small_split(data)
+    return None if small is None else len(characters(TrainingTexts(*small), tokenizer))
 
 
 def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, int] | None:
@@ -183,22 +246,24 @@ def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str,
     Of text that is cut into segments, a token is taken for one character, or for four where tokens are pieces of words.
     Cheap is what `exact_vocab_size` calls so.
     """
-    if data.generated is not None:
+    small = None if data.generated is not None else _small_split(data)
+    if small is None:
         return None
-    split = _small_split(data)
-    if split is None:
-        return None
-    parts = {"validation": split.validation, "test": split.test}
+    texts, parts = small[0], {"validation": small[1].validation, "test": small[1].test}
     task = TASKS[data.task]
     if task.labels is not None or task.translates:
-        return {name: len(documents) for name, documents in parts.items()}
+        return {name: len(rows) for name, rows in parts.items()}
     letters = (data.length or 1) * (1 if tokenizer.kind in ("character", "byte") else 4)
-    return {name: -(-sum(len(document.text) for document in documents) // letters) for name, documents in parts.items()}
+    characters_of = texts.numbers("characters")
+    return {name: -(-int(characters_of[rows].sum()) // letters) for name, rows in parts.items()}
 
 
-def _small_split(data: DataConfig) -> Split | None:
+def _small_split(data: DataConfig) -> tuple[Texts, Split] | None:
     try:
-        return split_documents(read_and_count(data)[0], data) if _is_small(data) else None
+        if not _is_small(data):
+            return None
+        texts = read(data)
+        return texts, split(texts, data)
     except (BadInput, MissingExtra, OSError):
         return None
 
@@ -213,8 +278,9 @@ def _is_small(data: DataConfig) -> bool:
             path = Path(source).expanduser()
             if source.startswith("hub:"):
                 return False
-            files = [path] if path.is_file() else find_files(f"data.{option}", source)[1]
-            if any(kind_of(file).endswith((".gz", ".parquet")) for file in files):  # what they unpack to is not known
+            files = [path] if path.is_file() else find_files(f"data.{option}", source, data.format)[1]
+            # what they unpack to is not known
+            if any(file.suffix.lower() in (*PACKED, ".parquet") for file in files):
                 return False
             size += sum(file.stat().st_size for file in files)
     return size <= MOST_COUNTED
@@ -242,44 +308,39 @@ def describe(
     if faults:
         raise BadInput(faults)
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-    log, found = ReadingLog(skip=data.skip_unreadable), Duplicates()
-    read, dropped_empty = read_and_count(data, log)
-    split = split_documents(read, data)
+    log = ReadingLog(skip=data.skip_unreadable)
+    texts = read(data, log, cache_dir=cache_dir)
+    divided = split(texts, data)
     parts = {
-        name: [f"{document.text} {document.pair or ''}".strip() for document in part]
-        for name, part in split.parts().items()
-        if part and not (name == "validation" and split.validation is split.test)
+        name: rows
+        for name, rows in divided.parts().items()
+        if len(rows) and not (name == "validation" and divided.validation is divided.test)
     }
-    trained = load_tokenizer(tokenizer, training_texts(split), cache_dir=cache_dir)
+    trained = load_tokenizer(tokenizer, TrainingTexts(texts, divided), cache_dir=cache_dir)
+    tokens = _tokens(texts, parts, trained, sentences=False, cache_dir=cache_dir)
     # generated texts are drawn apart, and all are nearly the same: strings of few words
-    sought = found if data.generated is None else None
-    splits = {name: _numbers(name, texts, trained, sought, cache_dir) for name, texts in parts.items()}
+    sought = {} if data.generated is not None else parts
     return {
-        "splits": splits,
-        "dropped_duplicates": split.dropped_duplicates,
-        "dropped_empty": dropped_empty,
+        "splits": {
+            name: _numbers(texts, rows, [part[name] for part in tokens.values()]) for name, rows in parts.items()
+        },
+        "dropped_duplicates": divided.dropped_duplicates,
+        "dropped_empty": texts.empty,
         "passed_over": log.summary(),
         "vocab_size": len(trained),
-        **found.report(examples=examples),
+        **duplicates(texts, sought, examples=examples),
     }
 
 
-def _numbers(
-    name: str, texts: list[str], tokenizer: "PreTrainedTokenizerFast", found: Duplicates | None, cache_dir: Path
-) -> dict[str, Any]:
-    if found is not None:
-        for text in texts:
-            found.add(name, text)
-    encoded = encode_documents(texts, tokenizer, cache_dir=cache_dir)
-    tokens = np.diff(encoded.borders)
-    unknown: object = tokenizer.unk_token_id  # None, which no token is, where there is no [UNK]
-    values = np.percentile(tokens, [0, 50, 95, 100], method="lower").tolist() if len(tokens) else [0] * 4
+def _numbers(texts: Texts, rows: Integers, sides: Sequence[Tokens]) -> dict[str, Any]:
+    sizes: Integers = np.sum([side.sizes for side in sides], axis=0)
+    values = np.percentile(sizes, [0, 50, 95, 100], method="lower").tolist()
     table = dict(zip(("min", "median", "95%", "max"), values, strict=True))
     return {
-        "documents": len(tokens),
-        "characters": sum(map(len, texts)),
-        "words": sum(len(text.split()) for text in texts),
-        "tokens": int(tokens.sum()),
-        "unknown_fraction": float((encoded.ids == unknown).sum()) / max(1, len(encoded.ids)),
-        "tokens_per_document": {**table, "mean": round(tokens.mean(), 1) if len(tokens) else 0.0},
+        "documents": len(rows),
+        "characters": int(texts.numbers("characters")[rows].sum()),
+        "words": int(texts.numbers("word_count")[rows].sum()),
+        "tokens": int(sizes.sum()),
+        "unknown_fraction": sum(side.unknown for side in sides) / max(1, int(sizes.sum())),
+        "tokens_per_document": {**table, "mean": round(sizes.mean(), 1)},
     }

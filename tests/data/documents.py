@@ -1,0 +1,55 @@
+"""Texts and splits as lists, as tests look at them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wordorder.data import Text, Texts
+from wordorder.data.reading_log import ReadingLog
+from wordorder.data.tokens import Tokens, tokens_of
+from wordorder.tasks import DataConfig
+from wordorder.tasks.preparation import read, split
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The texts of each part; the validation of a protocol without one is the test itself."""
+
+    train: list[Text]
+    validation: list[Text]
+    test: list[Text]
+    dropped_duplicates: int
+
+    def parts(self) -> dict[str, list[Text]]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def read_documents(data: DataConfig, log: ReadingLog | None = None, cache_dir: Path | None = None) -> list[Text]:
+    return list(read(data, log, cache_dir=cache_dir))
+
+
+def split_documents(documents: Iterable[Text], data: DataConfig, *, together: bool = False) -> Documents:
+    documents = list(documents)
+    rows = split(Texts.of(documents, together=together), data)
+    parts = {name: [documents[row] for row in part] for name, part in rows.parts().items()}
+    if rows.validation is rows.test:
+        parts["validation"] = parts["test"]
+    return Documents(**parts, dropped_duplicates=rows.dropped_duplicates)
+
+
+def same_text(document: Text) -> str:
+    return " ".join(document.text.split())
+
+
+def tokens_with(documents: list[list[int]], sep_id: int = 3) -> Tokens:
+    """Tokens of documents that are given as lists of sentence lengths; ids count up from 10."""
+    ids, ends, place, token = [], [], 0, 10
+    for sentences in documents:
+        ids.append(list(range(token, token + sum(sentences))))
+        token += sum(sentences)
+        ends += [place + end for end in np.cumsum(sentences).tolist() if end]
+        place += sum(sentences) + bool(sum(sentences))
+    tokens = tokens_of(ids, sep_id)
+    return Tokens(ids=tokens.ids, starts=tokens.starts, sentence_ends=np.unique(np.array(ends, np.int64)))
