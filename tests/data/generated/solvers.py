@@ -87,6 +87,25 @@ def dyck(text: str) -> str:
     return ")" if left.endswith("(") else "]"
 
 
+def recall_by_distance(text: str) -> str:
+    facts, _, key = text.partition(" ? ")
+    words = facts.split()
+    return dict(zip(words[::2], words[1::2], strict=True))[key]
+
+
+def copy(text: str) -> str:
+    whole, _, again = text.partition(" | ")
+    return whole.split()[len(again.split())]
+
+
+def hops(text: str) -> str:
+    facts, _, question = text.partition(" ? ")
+    words, (number, name) = facts.split(), question.split()
+    for _ in range(int(number)):
+        name = words[2 * words[::2].index(name) + 1]
+    return name
+
+
 SOLVERS: dict[str, Callable[[str], str]] = {
     "order-binding": binding,
     "even-place": even_place,
@@ -105,5 +124,8 @@ SOLVERS: dict[str, Callable[[str], str]] = {
     "overwritten-recall": overwritten,
     "late-instruction": instruction,
     "dyck-2": dyck,
+    "recall-by-distance": recall_by_distance,
+    "copy-in-context": copy,
+    "multi-hop": hops,
 }
 """Name of a task -> function from a text to its answer."""

@@ -91,6 +91,12 @@ def test_a_length_counts_what_its_task_says(full):
                 opened = [n for n, word in enumerate(words) if word in "([" and depth[n] == depth[-1]]
                 first = min(n for n in opened if (depth[n:] >= depth[-1]).all())
                 found = (len(words) - 1 - first) // 2
+            case "recall-by-distance":
+                found = (len(words) - 2 - (words.index(words[-1]) + 2)) // 2
+            case "copy-in-context":
+                found = words.index("|")
+            case "multi-hop":
+                found = words.index("?") // 2
             case name:
                 found, length = len(words), WORDS_OF.get(name, int)(length)
         assert found == length, document.text
@@ -141,6 +147,29 @@ def test_the_place_of_a_pair_does_not_tell_that_it_is_asked_for():
         assert max(np.mean(found) for found in hits.values()) < 0.36, (name, {k: np.mean(v) for k, v in hits.items()})
 
 
+def test_neither_place_nor_number_tells_the_answers_in_context():
+    rng = np.random.default_rng(0)
+    hits = defaultdict(list)
+    for length in rng.integers(4, 17, size=3000).tolist():
+        text, answer = GENERATED["recall-by-distance"].draw(rng, length)
+        values = text.split()[1:-2:2]
+        for place in (*range(4), *range(-4, 0)):
+            hits["recall", place].append(values[place] == answer)
+        text, answer = GENERATED["multi-hop"].draw(rng, length)
+        words = text.split()
+        for place in (*range(8), -1):
+            hits["hops", place].append(words[place] == answer)
+        text, answer = GENERATED["copy-in-context"].draw(rng, length)
+        whole, _, again = text.partition(" | ")
+        for place in (0, -1):
+            hits["copy", place].append(whole.split()[place] == answer or again.split()[-1] == answer)
+    # one value of 16 by chance, and one pair of nine is at a place; one name of four at least is right
+    most = {"recall": 0.2, "hops": 0.2, "copy": 0.35}
+    assert all(np.mean(found) < most[name] for (name, _), found in hits.items()), {
+        k: np.mean(v) for k, v in hits.items()
+    }
+
+
 def test_neither_the_number_of_brackets_nor_a_place_tells_which_one_is_open():
     rng = np.random.default_rng(0)
     right = defaultdict(list)
@@ -169,6 +198,9 @@ def test_answers_of_examples_from_the_papers():
         "overwritten-recall": {"k1 v3 k11 v1 k1 v2 - - ? k1": "v2", "k1 v3 k1 v1 k11 v2 ? k1": "v1"},
         "late-instruction": {"4 9 0 2 - - second": "9", "4 9 0 2 - smallest": "0"},
         "dyck-2": {"[ ( ( ) [ ]": ")", "( [ ( )": "]"},
+        "recall-by-distance": {"k1 v3 k11 v2 k7 v2 ? k1": "v3", "k11 v2 k1 v3 ? k1": "v3"},
+        "copy-in-context": {"a b a c | a b a": "c", "b b | b": "b"},
+        "multi-hop": {"n2 n7 n7 n1 n1 n4 n4 n2 ? 3 n7": "n2", "n1 n4 n2 n7 n7 n1 n4 n2 ? 1 n2": "n7"},
         "previous-token": {"a b c": "b"},
         "n-back": {"a b c d e f": "b"},
         "first-token": {"h b c": "h"},

@@ -6,7 +6,7 @@ question.
 
 import numpy as np
 
-from wordorder.data.generated.task import GeneratedTask, Lengths, pick
+from wordorder.data.generated.task import GeneratedTask, Lengths, different, pick
 
 _KEYS = tuple(f"k{number}" for number in range(16))
 _VALUES = tuple(f"v{number}" for number in range(16))
@@ -19,12 +19,8 @@ _DIGITS = tuple("0123456789")
 _OPEN = {"(": ")", "[": "]"}
 
 
-def _different(rng: np.random.Generator, words: tuple[str, ...], count: int) -> list[str]:
-    return [words[number] for number in rng.permutation(len(words))[:count].tolist()]
-
-
 def _draw_recall(rng: np.random.Generator, length: int) -> tuple[str, str]:
-    keys = _different(rng, _KEYS, _PAIRS)
+    keys = different(rng, _KEYS, _PAIRS)
     asked, *others = [f"{key} {value}" for key, value in zip(keys, pick(rng, _VALUES, _PAIRS), strict=True)]
     after = int(rng.integers(min(len(others), length // 2) + 1))
     # pairs stand side by side: a filler next to the pair asked for would tell which one it is
@@ -33,12 +29,12 @@ def _draw_recall(rng: np.random.Generator, length: int) -> tuple[str, str]:
 
 
 def _draw_overwritten(rng: np.random.Generator, length: int) -> tuple[str, str]:
-    asked, *others = _different(rng, _KEYS, _PAIRS)
-    *earlier, last = _different(rng, _VALUES, int(rng.integers(2, 4)))
+    asked, *others = different(rng, _KEYS, _PAIRS)
+    *earlier, last = different(rng, _VALUES, int(rng.integers(2, 4)))
     pairs = [f"{key} {value}" for key, value in zip(others, pick(rng, _VALUES, len(others)), strict=True)]
     after = int(rng.integers(min(len(pairs), length // 2) + 1))
     before = [*pairs[after:], *(f"{asked} {value}" for value in earlier)]
-    written = [*_different(rng, tuple(before), len(before)), f"{asked} {last}", *pairs[:after]]
+    written = [*different(rng, tuple(before), len(before)), f"{asked} {last}", *pairs[:after]]
     return " ".join([*written, *[_FILLER] * (length - 2 * after), _ASK, asked]), last
 
 
@@ -70,7 +66,7 @@ def _balanced(rng: np.random.Generator, pairs: int) -> list[str]:
 def _draw_dyck(rng: np.random.Generator, length: int) -> tuple[str, str]:
     # one of each kind is open, so that their number does not tell which came last; up to seven pairs before each hide
     # their places
-    first, last = _different(rng, tuple(_OPEN), 2)
+    first, last = different(rng, tuple(_OPEN), 2)
     before, between = (_balanced(rng, int(rng.integers(8))) for _ in range(2))
     return " ".join([*before, first, *between, last, *_balanced(rng, length)]), _OPEN[last]
 

@@ -40,3 +40,8 @@ class GeneratedTask:
 def pick(rng: np.random.Generator, words: tuple[str, ...], count: int) -> list[str]:
     """Draw words, each independent of the others and all equally likely."""
     return [words[number] for number in rng.integers(len(words), size=count).tolist()]
+
+
+def different(rng: np.random.Generator, words: tuple[str, ...], count: int) -> list[str]:
+    """Draw words that are all different."""
+    return [words[number] for number in rng.permutation(len(words))[:count].tolist()]
