@@ -33,5 +33,4 @@ def test_the_program_lists_every_command_in_one_line():
 
 def test_defaults_are_shown_where_there_is_one():
     assert "[default: 32" in help_of("evaluate")
-    assert "[default: test]" in help_of("evaluate")
     assert "[default:" not in help_of("train")

@@ -82,5 +82,5 @@ def test_what_is_passed_over_is_said(words: list[str], lines: list[str]):
 @pytest.mark.usefixtures("trained")
 def test_evaluate_refuses_texts_of_unknown_words():
     (line,) = call("evaluate", "run/model", "strange", "--split", "all", code=2).stderr.splitlines()
-    assert "100.0% of the texts of train" in line
+    assert "100.0% of the texts of test" in line
     assert "give texts of the language that it learned" in line

@@ -17,7 +17,9 @@ def publish():
     path = ROOT / "evidence" / "publish" / "publish_classification.py"
     spec = importlib.util.spec_from_file_location("publish_classification", path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(path.parent))  # it imports the scripts beside it
+        spec.loader.exec_module(module)
     return module
 
 

@@ -185,5 +185,8 @@ def test_a_tokenizer_that_has_lost_its_mask_token_fills_none(encoder):
     content = json.loads(path.read_text())
     del content["mask_token"]
     path.write_text(json.dumps(content))
+    assert len(answer(encoder, ["the [MASK] of states"])[0]) == 5  # it is known by its name
+    path = encoder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"[MASK]"', '"[LOST]"'))
     with pytest.raises(BadInput, match="the tokenizer has no mask token"):
         answer(encoder, ["the [MASK] of states"])

@@ -7,7 +7,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from wordorder.tasks import TASKS
-from wordorder.tasks.scores import CausalTally, ClassTally, NumberTally, TokenTally, score
+from wordorder.tasks.scores import CausalTally, ClassTally, NumberTally, TextTally, TokenTally, score
 
 CPU = torch.device("cpu")
 
@@ -179,10 +179,66 @@ def test_numbers_of_processes_are_joined_and_what_filled_up_is_left_out():
     assert mine.scores() == pytest.approx(whole)
 
 
+def in_pieces(texts, pieces):
+    """The index of the text of each of many pieces, in any order, every text among them."""
+    made = torch.Generator().manual_seed(1)
+    return torch.cat((torch.arange(texts), torch.randint(texts, (pieces - texts,), generator=made)))[
+        torch.randperm(pieces, generator=made)
+    ]
+
+
+@pytest.mark.parametrize("sizes", [[17], [5, 12], [1] * 17])
+def test_texts_in_pieces_are_scored_once_each_by_the_mean_of_their_log_probabilities(sizes):
+    text_of, classes = in_pieces(6, 17), torch.tensor([0, 2, 1, 1, 0, 2])
+    logits = torch.randn(17, 3)
+    tally = TextTally(lambda: ClassTally(CPU, 3), CPU, texts=6, width=3)
+    tally.keep_units(6)
+    for rows, texts in zip(logits.split(sizes), text_of.split(sizes), strict=True):
+        tally.add(rows, classes[texts], texts)
+    losses, right = [], []
+    for text, label in enumerate(classes.tolist()):
+        logs = [torch.log(row.double().exp() / row.double().exp().sum()) for row in logits[text_of == text]]
+        geometric = torch.exp(sum(logs) / len(logs))
+        losses.append(-math.log(float(geometric[label] / geometric.sum())))
+        right.append(int(geometric.argmax()) == label)
+    scores = tally.scores()
+    assert scores["examples"] == 6
+    assert scores["loss"] == pytest.approx(sum(losses) / 6, rel=1e-6)
+    assert scores["accuracy"] == sum(right) / 6
+    assert tally.units.losses.tolist() == pytest.approx(losses, rel=1e-5)
+    assert tally.units.right.tolist() == right
+    assert tally.units.counts.tolist() == [1] * 6
+
+
+def test_numbers_of_texts_in_pieces_are_averaged():
+    text_of, labels, predicted = in_pieces(6, 17), torch.tensor([0.1, 2.0, -1.0, 1.5, 0.3, 9.0]), torch.randn(17, 1)
+    tally = TextTally(lambda: NumberTally(CPU), CPU, texts=6, width=1)
+    tally.add(predicted, labels[text_of], text_of)
+    means = torch.stack([predicted[text_of == text].mean() for text in range(6)])
+    expected = NumberTally(CPU)
+    expected.add(means[:, None], labels)
+    assert tally.scores() == pytest.approx(expected.scores(), rel=1e-5)
+
+
+def test_pieces_of_a_text_on_two_processes_are_of_one_text():
+    text_of, classes, logits = in_pieces(6, 17), torch.tensor([0, 2, 1, 1, 0, 2]), torch.randn(17, 3)
+
+    def tally_of(rows):
+        tally = TextTally(lambda: ClassTally(CPU, 3), CPU, texts=6, width=3)
+        tally.add(logits[rows], classes[text_of[rows]], text_of[rows])
+        return tally
+
+    whole, mine, theirs = tally_of(slice(None)).scores(), tally_of(slice(0, 9)), tally_of(slice(9, None))
+    sums = iter((theirs._outputs, theirs._pieces, theirs._labels, theirs._seen))
+    mine.reduce(lambda tensor: tensor + next(sums), lambda rows: rows)
+    assert mine.scores() == pytest.approx(whole, rel=1e-6)
+
+
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_metric_that_a_recipe_may_name_is_a_score(task):
     text = SimpleNamespace(characters=9, words=2, predicted=None)
-    tally = task.tally(CPU, classes=2 if task.labels == "class" else None, examples=[text, text])
+    examples = [] if task.labels else [text, text]
+    tally = task.tally(CPU, classes=2 if task.labels == "class" else None, examples=examples)
     labels = torch.tensor([0, 1, 1]) if task.labels != "number" else torch.tensor([0.0, 1.0, 2.0])
     logits = torch.randn(3, 1 if task.labels == "number" else 2)
     tally.add(*(logits[None], labels[None]) if task.running_text else (logits, labels))

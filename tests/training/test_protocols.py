@@ -96,5 +96,6 @@ def test_another_source_is_scored_as_it_is(reviews, tmp_path):
     for name, part in (("train", lines[:30]), ("test", lines[30:51])):
         (tmp_path / "other" / f"{name}.jsonl").write_text("\n".join(part) + "\n")
     # the run's folds would refuse a source with splits of its own
-    scores = evaluate_model_dir(result.model_dir, str(tmp_path / "other"))
-    assert scores["examples"] == 21
+    other = str(tmp_path / "other")
+    assert evaluate_model_dir(result.model_dir, other)["examples"] == 51
+    assert evaluate_model_dir(result.model_dir, other, split="test")["examples"] == 21

@@ -18,9 +18,12 @@ def evaluate(
         str, typer.Argument(metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .tsv ..., or hub:NAME.")
     ],
     split: Annotated[
-        Split,
-        typer.Option(metavar="train|validation|test|all", help="The part to score; all for data the model never saw."),
-    ] = "test",
+        Split | None,
+        typer.Option(
+            metavar="train|validation|test|all",
+            help="The part to score. Default: test of the run's own source, all of another.",
+        ),
+    ] = None,
     batch_size: Annotated[
         int, typer.Option(min=1, metavar="N", help="Examples at a time; does not change the scores.")
     ] = 32,
@@ -67,8 +70,7 @@ def evaluate(
 
     Example: `wordorder evaluate runs/demo/tupe-r/seed-0/model sotu`
 
-    A translation model is scored by loss and by BLEU: `wordorder evaluate MODEL_DIR test.en --target test.de --split
-    all`
+    A translation model is scored by loss and by BLEU: `wordorder evaluate MODEL_DIR test.en --target test.de`
 
     A language model with a memory, once more without: `wordorder evaluate MODEL_DIR sotu --context sliding --stride
     32`
@@ -77,9 +79,12 @@ def evaluate(
 
     read = Context(kind=context, stride=stride, memory_length=memory_length, lanes=lanes, length=length)
 
-    def say(examples: int) -> None:
+    scored: list[str] = []
+
+    def say(examples: int, part: str) -> None:
+        scored.append(part)
         if not json:
-            what = f"scoring {examples:,} examples of {data}, split {split}"
+            what = f"scoring {examples:,} examples of {data}, split {part}"
             print(printable(what), file=sys.stderr, flush=True)
 
     with progress_bar("Translating") as progress:
@@ -95,6 +100,6 @@ def evaluate(
             started=say,
         )
     if json:
-        print_json({"model": str(model_dir), "data": data, "split": split, **scores})
+        print_json({"model": str(model_dir), "data": data, "split": scored[0], **scores})
         return
-    print_table(f"{model_dir} on {data}, {split} split", ("metric", "value"), metric_rows(scores), numbers=True)
+    print_table(f"{model_dir} on {data}, {scored[0]} split", ("metric", "value"), metric_rows(scores), numbers=True)

@@ -1,9 +1,8 @@
 """Compute the exact scores of a saved model on any data."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,13 +93,13 @@ def evaluate_model_dir(
     model_dir: str | Path,
     data: "DataConfig | str",
     *,
-    split: Literal["train", "validation", "test", "all"] = "test",
+    split: Literal["train", "validation", "test", "all"] | None = None,
     batch_size: int = 32,
     target: str | None = None,
     num_beams: int | None = None,
     context: Context | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    started: Callable[[int], None] = lambda examples: None,
+    started: Callable[[int, str], None] = lambda examples, split: None,
 ) -> dict[str, Any]:
     """Compute the exact scores of a saved model: sums over all predictions, divided once.
 
@@ -109,7 +108,8 @@ def evaluate_model_dir(
         data: what to score on; a string is a source, read with the settings of the run that the model belongs to (its
             recipe.toml lies beside the folder), so that the same source gives the same test split. The run's own
             validation and test files belong to its own source; another source is read without them.
-        split: which part of the source; "all" scores the whole of it, for data that the model has not been trained on.
+        split: which part of the source; "all" scores the whole of it, undivided, for data that the model has not been
+            trained on. None: "test" of the run's own source, or of `data` that is no string, else "all".
         batch_size: examples at a time; changes speed and memory, not the scores.
         target: for translation, the file whose lines translate those of the source; None where the source is that of
             the run, or has both in columns.
@@ -117,7 +117,7 @@ def evaluate_model_dir(
         context: for causal language models, what they know when they predict a token; None: what `Context` has where
             nothing is said.
         progress: for translation, called with the number of sentences translated and in all.
-        started: called once with the number of examples, after all checks and before the first is scored.
+        started: called once with the number of examples and the split, after all checks and before the first is scored.
 
     Returns:
         The task's scores, see `TokenTally`, `CausalTally`, `AnswerTally`, `ClassTally`, `NumberTally` and
@@ -130,7 +130,6 @@ def evaluate_model_dir(
         BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
             has classes that the model does not know, or the context is not one for this model.
     """
-    from torch.utils.data import DataLoader
 
     from wordorder.data import TokenizerConfig
     from wordorder.data.reading_log import LEAKS
@@ -143,6 +142,8 @@ def evaluate_model_dir(
     from wordorder.training.loop.carried_memory import has_memory
 
     folder = Path(model_dir)
+    usual = "test" if not isinstance(data, str) or data_settings(folder).get("source") == data else "all"
+    split = split or usual
     data = _complete(folder, data, target)
     task = TASKS[data.task]
     if num_beams is not None and not task.translates:
@@ -174,21 +175,20 @@ def evaluate_model_dir(
             )
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         check_tokenizer(load_tokenizer_of(folder), model.config, folder)
-        prepared = prepare(data.having(length=length), tokenizer, seed=data.seed)
+        prepared = prepare(data.having(length=length), tokenizer, seed=data.seed, whole=split == "all")
         for line in prepared.log.lines(but=(LEAKS,)):  # which the run has said
             print(printable(line), file=sys.stderr)
         beams, longest = search_settings(folder)
         classes = model.config.num_labels if task.labels == "class" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
         parts = _parts(prepared, split)
-        started(sum(map(len, parts)))
+        started(sum(map(len, parts)), split)
         device = best_device()
         model = model.to(device).eval()
         tally = task.tally(device, classes=classes, examples=parts)
         if isinstance(tally, NextTokenTally) and (in_lanes or context != Context(kind="segment")):
             return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
-        batches = chain.from_iterable(DataLoader(part, batch_size=batch_size, collate_fn=collate) for part in parts)
-        score(model, batches, tally, device=device)
+        score(model, _batches(parts, collate, batch_size, units=tally.needs_units), tally, device=device)
         if not isinstance(tally, TranslationTally):
             return {**tally.scores(), **beside}
         search = Search(num_beams=num_beams or beams, max_length=longest or length + 1)
@@ -202,6 +202,27 @@ def evaluate_model_dir(
                 done += len(translations)
                 progress(done, sum(map(len, parts)))
         return {**tally.scores(), **beside}
+
+
+def _batches(
+    parts: Sequence[Any], collate: Callable[[list[Any]], Any], batch_size: int, *, units: bool
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the batches of all parts, with their units, counted through all parts, where they are needed."""
+    import numpy as np
+    import torch
+    from torch.utils.data import DataLoader
+
+    from wordorder.tasks.scores import UNITS
+
+    before = 0
+    for part in parts:
+        index = 0
+        for batch in DataLoader(part, batch_size=batch_size, collate_fn=collate):
+            rows, width = batch["input_ids"].shape
+            of_batch = {UNITS: torch.as_tensor(part.units_of(np.arange(index, index + rows), width) + before)}
+            index += rows
+            yield {**batch, **of_batch} if units else batch
+        before += len(part.unit_documents) if units else 0
 
 
 def _score_in_context(

@@ -1,9 +1,11 @@
 """Fill masks, classify texts, give numbers and translate with a model that a run saved."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from wordorder.data.settings import LANES, generated_task
 from wordorder.errors import BadInput
@@ -17,6 +19,7 @@ from wordorder.inference.saved_model import (
 )
 from wordorder.training.loop.progress import quiet_libraries
 
+_BATCH = 32
 _SHOWN = 60  # characters of a text that a message quotes
 
 
@@ -34,23 +37,48 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     Raises:
         BadInput: the folder holds no masked language model, or a text has no mask token or is too long for the model.
     """
+    import torch
+
+    from wordorder.data.tokens import encode_texts
+
     _check_call(texts, top_k)
     with quiet_libraries():
-        pipe = _pipeline("fill-mask", model_dir, "fill-mask")
-        mask = pipe.tokenizer.mask_token
-        written = re.compile(re.escape(mask), re.IGNORECASE)  # people write [mask]
-        texts = [text if mask in text else written.sub(lambda _: mask, text) for text in texts]
-        faults = [f"text has no {mask}, the token to fill: {text!r}" for text in texts if mask not in text]
+        model, tokenizer = _loaded(model_dir, "fill-mask")
+        if tokenizer.mask_token_id is None:
+            raise BadInput(f"{model_dir}: the tokenizer has no mask token, which marks what is to be filled")
+        mask = re.compile(re.escape(tokenizer.mask_token), re.IGNORECASE)  # people write [mask]
+        faults = [
+            f"text has no {tokenizer.mask_token}, the token to fill: {text!r}"
+            for text in texts
+            if not mask.search(text)
+        ]
         if faults:
             raise BadInput(faults)
-        _check_lengths(pipe.model.config, texts, (len(pipe.tokenizer(text)["input_ids"]) for text in texts))
-        top_k = min(top_k, pipe.model.config.vocab_size)
-        results: list[list[dict[str, Any]]] = []
+        # the mask of a byte-level tokenizer takes the space before it
+        takes_space = tokenizer.backend_tokenizer.get_added_tokens_decoder()[tokenizer.mask_token_id].lstrip
+        rows: list[list[int]] = []
         for text in texts:
-            found: Any = pipe(text, top_k=top_k)
-            masks = enumerate(found if isinstance(found[0], list) else [found])
-            guesses = [(number, guess) for number, all_of_it in masks for guess in all_of_it]
-            results.append([{"mask": n, "token": one["token_str"], "score": one["score"]} for n, one in guesses])
+            *before, last = mask.split(text)
+            parts = encode_texts([*(part.rstrip() if takes_space else part for part in before), last], tokenizer)
+            inner = [token for part in parts for token in (*part.ids.tolist(), tokenizer.mask_token_id)][:-1]
+            rows.append([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id])
+        _check_lengths(model.config, texts, map(len, rows))
+        results: list[list[dict[str, Any]]] = []
+        for row in rows:
+            ids = torch.tensor([row], device=model.device)
+            places = (ids[0] == tokenizer.mask_token_id).nonzero()[:, 0]
+            with torch.no_grad():
+                scores = model(input_ids=ids).logits[0, places].float().softmax(-1)
+            best = scores.topk(min(top_k, scores.shape[-1]))
+            results.append(
+                [
+                    {"mask": number, "token": tokenizer.decode([token]), "score": score}
+                    for number, (likeliest, tokens) in enumerate(
+                        zip(best.values.tolist(), best.indices.tolist(), strict=True)
+                    )
+                    for score, token in zip(likeliest, tokens, strict=True)
+                ]
+            )
         return results
 
 
@@ -61,8 +89,9 @@ def classify(
 
     Args:
         model_dir: holds a sequence classifier with its tokenizer.
-        texts: what to classify; a text longer than the model was made for is cut, of a pair the longer one first (an
-            encoder with a memory reads texts of any length).
+        texts: what to classify; a text longer than data.length is cut in pieces, whose log-probabilities are averaged,
+            or at its end, as for training; of a pair the longer one is cut first (an encoder with a memory reads texts
+            of any length).
         pairs: the second text of each, for a model of pairs.
         top_k: how many classes for each text; None gives all.
 
@@ -74,8 +103,14 @@ def classify(
     """
     _check_call(texts, top_k)
     with quiet_libraries():
-        pipe = _pipeline("text-classification", model_dir, "text-classification")
-        return [pipe(given, top_k=top_k, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
+        model, tokenizer = _loaded(model_dir, "text-classification")
+        scores = _outputs(model_dir, model, tokenizer, texts, pairs).softmax(-1)
+        names: Mapping[int, str] = model.config.id2label
+        best = scores.topk(min(top_k or scores.shape[-1], scores.shape[-1]))
+        return [
+            [{"label": names[number], "score": score} for score, number in zip(likeliest, numbers, strict=True)]
+            for likeliest, numbers in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
 
 
 def regress(
@@ -97,12 +132,11 @@ def regress(
     _check_call(texts)
     scale = float(data_settings(model_dir).get("label_scale", 1.0))
     with quiet_libraries():
-        pipe = _pipeline("text-classification", model_dir, "text-regression")
-        if pipe.model.config.num_labels > 1:
-            raise BadInput(f"{model_dir}: the model predicts {pipe.model.config.num_labels} numbers, not one")
-        # For a model of this problem_type the pipeline applies neither sigmoid nor softmax.
-        found = [pipe(given, top_k=1, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
-    return [[{"value": scale * answers[0]["score"]}] for answers in found]
+        model, tokenizer = _loaded(model_dir, "text-regression")
+        if model.config.num_labels > 1:
+            raise BadInput(f"{model_dir}: the model predicts {model.config.num_labels} numbers, not one")
+        values = _outputs(model_dir, model, tokenizer, texts, pairs)[:, 0].tolist()
+    return [[{"value": scale * value}] for value in values]
 
 
 def translate(
@@ -255,38 +289,65 @@ def _check_longest(config: Any, max_length: int) -> None:
         raise BadInput(f"max_length must be at most {most} for the model's position table, got {max_length}") from None
 
 
-def _cut(pipe: Any) -> dict[str, Any]:
+def _outputs(
+    model_dir: str | Path, model: Any, tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None
+) -> Any:
+    """Return the outputs for each text, (texts, classes): log-probabilities, or a number; of its pieces the mean.
+
+    Long texts are cut in pieces, or at their end, as for training and evaluation; an encoder with a memory reads texts
+    of any length.
+    """
+    import torch
+
+    from wordorder.data.examples.collate import Collate
+    from wordorder.data.tokens import encode_texts, tokens_of
     from wordorder.models import longest_text, takes_any_length
+    from wordorder.tasks.task import labelled_spans
 
-    if takes_any_length(pipe.model.config):
-        return {}
-    return {"truncation": "longest_first", "max_length": longest_text(pipe.model.config)}
-
-
-def _inputs(
-    model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any
-) -> list[dict[str, str]]:
     settings = data_settings(model_dir)
     learned_pairs = settings.get("pair_column") is not None
     if settings and learned_pairs != (pairs is not None):
         kind = "pairs: give a second text for each" if learned_pairs else "single texts: give no second ones"
         raise BadInput(f"{model_dir}: the model was trained on {kind}")
-    if pairs is None:
-        _check_not_empty(tokenizer, texts)
-        return [{"text": text} for text in texts]
-    if len(pairs) != len(texts):
+    if pairs is not None and len(pairs) != len(texts):
         raise BadInput(f"{len(texts)} texts and {len(pairs)} second texts: give one for each")
-    return [{"text": text, "text_pair": pair} for text, pair in zip(texts, pairs, strict=True)]
+    sides = [
+        tokens_of((one.ids for one in encode_texts(side, tokenizer)), tokenizer.sep_token_id)
+        for side in (texts, pairs)
+        if side is not None
+    ]
+    _check_not_empty(tokenizer, sides[0].sizes.tolist())
+    if takes_any_length(model.config):
+        length = 4 + sum(int(side.sizes.max(initial=1)) for side in sides)
+    else:
+        length = int(settings.get("length") or longest_text(model.config))
+    spans, owners = labelled_spans(
+        tokenizer,
+        sides[0],
+        sides[1] if pairs is not None else None,
+        length=length,
+        max_pieces=settings.get("max_pieces"),
+        truncate=bool(settings.get("truncate")),
+    )
+    collate = Collate(padding=tokenizer.pad_token_id, longest=length)
+    sums = torch.zeros(len(texts), model.config.num_labels)
+    # about the same length in a batch, so that little is padded
+    for numbers in np.array_split(np.argsort(spans.lengths, kind="stable"), range(_BATCH, len(spans), _BATCH)):
+        rows = [{"input_ids": torch.as_tensor(spans[int(number)]), "labels": torch.tensor(0)} for number in numbers]
+        batch = {name: value.to(model.device) for name, value in collate(rows).items() if name != "labels"}
+        with torch.no_grad():
+            logits = model(**batch).logits.float().reshape(len(rows), -1)
+        logits = logits if logits.shape[1] == 1 else logits.log_softmax(-1)
+        sums.index_add_(0, torch.as_tensor(owners[numbers]), logits.cpu())
+    return sums / torch.as_tensor(np.bincount(owners, minlength=len(texts)))[:, None]
 
 
-def _check_not_empty(tokenizer: Any, texts: Sequence[str]) -> None:
+def _check_not_empty(tokenizer: Any, sizes: Sequence[int]) -> None:
     """Refuse texts without a token where the tokenizer adds none: the network would read nothing at all."""
     from wordorder.data.tokenizers.tokenizer import adds_special_tokens
 
-    if adds_special_tokens(tokenizer):
-        return
-    empty = [str(number) for number, text in enumerate(texts, start=1) if not tokenizer(text)["input_ids"]]
-    if empty:
+    empty = [str(number) for number, size in enumerate(sizes, start=1) if not size]
+    if empty and not adds_special_tokens(tokenizer):
         raise BadInput(
             f"text {', '.join(empty[:20])} has no tokens, and this model's tokenizer adds none of its own; leave it out"
         )
@@ -327,21 +388,16 @@ def answer(
     return fill_mask(model_dir, texts, top_k=top_k)
 
 
-def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
-    from transformers import pipeline
-
-    from wordorder.data.tokenizers.tokenizer import read_tokenizer
+def _loaded(model_dir: str | Path, pipeline: str) -> tuple[Any, Any]:
+    """Return the model, for predictions, and its tokenizer; `pipeline` is what transformers calls its task."""
     from wordorder.models.saved_folder import check_tokenizer
 
-    found = task_of(model_dir).pipeline
-    if found != task:
-        raise BadInput(f"{model_dir}: the model was trained for {found}, it cannot do {task}")
-    tokenizer: Any = read_tokenizer(Path(model_dir))
-    model = load_model(model_dir)
+    trained_for = task_of(model_dir).pipeline
+    if trained_for != pipeline:
+        raise BadInput(f"{model_dir}: the model was trained for {trained_for}, it cannot do {pipeline}")
+    tokenizer, model = load_tokenizer_of(model_dir), load_model(model_dir)
     check_tokenizer(tokenizer, model.config, Path(model_dir))
-    if task == "fill-mask" and tokenizer.mask_token_id is None:
-        raise BadInput(f"{model_dir}: the tokenizer has no mask token, which marks what is to be filled")
-    return pipeline(kind, model=model, tokenizer=tokenizer, device=best_device(), trust_remote_code=False)
+    return model.to(best_device()).eval(), tokenizer
 
 
 def _check_lengths(config: Any, texts: Sequence[str], lengths: Iterable[int]) -> None:

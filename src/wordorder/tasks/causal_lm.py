@@ -61,8 +61,8 @@ class CausalLM(Task):
         data = corpus.data
         if self.has_answers(data):
             return _answers(corpus)
-        count = int(corpus.tokens["train"].sizes.sum())
-        if count < corpus.length - 1:
+        count = int(corpus.tokens["train"].sizes.sum()) if "train" in corpus.tokens else None
+        if count is not None and count < corpus.length - 1:
             raise BadInput(
                 f"data.source {data.source}: train has {count} tokens, less than one "
                 f"segment of data.length {corpus.length}; give more text or a smaller length"

@@ -89,10 +89,10 @@ class Classification(LabelledTask):
         return super().fits(config) and config.get("problem_type") != "regression"
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        from wordorder.tasks.scores import ClassTally
+        from wordorder.tasks.scores import ClassTally, tally_of_texts
 
         assert classes is not None, "scoring classification needs the number of classes"
-        return ClassTally(device, classes)
+        return tally_of_texts(lambda: ClassTally(device, classes), device, examples, width=classes)
 
 
 def label_names(labels: set[str]) -> tuple[str, ...]:

@@ -34,12 +34,15 @@ MOST_COUNTED = 32 * 2**20
 """Bytes of the source's files up to which `exact_vocab_size` reads them."""
 
 
-def read(data: DataConfig, log: ReadingLog | None = None, *, cache_dir: Path | None = None) -> Texts:
+def read(
+    data: DataConfig, log: ReadingLog | None = None, *, cache_dir: Path | None = None, to_learn: bool = True
+) -> Texts:
     """Read all texts of the source; see `read_texts`.
 
     Args:
         log: takes what cannot be read, and notes on labels; None: nobody wants to know.
         cache_dir: None: $WORDORDER_CACHE or ~/.cache/wordorder.
+        to_learn: refuse labels from which nothing can be learned; False: a trained model is scored on them.
 
     Raises:
         BadInput, MissingExtra: as `find_parts` and `read_texts`; or nothing can be learned from the labels.
@@ -48,7 +51,7 @@ def read(data: DataConfig, log: ReadingLog | None = None, *, cache_dir: Path | N
     columns = task.columns(data)
     parts = find_parts(data, columns, log)
     texts = read_texts(parts, data, columns, log, cache_dir=cache_dir or default_cache_dir())
-    if task.labels:
+    if task.labels and to_learn:
         labels = list(texts.strings("label"))
         if faults := task.label_faults(labels, _of_training(texts), data):
             raise BadInput(faults)
@@ -78,17 +81,26 @@ def split(texts: Texts, data: DataConfig) -> Split:
     return parts
 
 
+def _undivided(texts: Texts) -> Split:
+    none = np.empty(0, np.int64)
+    return Split(train=none, validation=none, test=np.arange(len(texts)))
+
+
 def _of_training(texts: Texts) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     return texts.numbers("split") <= SPLITS.index("train")  # or of no split
 
 
-def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_dir: Path | None = None) -> PreparedData:
+def prepare(
+    data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_dir: Path | None = None, whole: bool = False
+) -> PreparedData:
     """Read, split, train the tokeniser on train alone, encode, and make the datasets.
 
     Args:
         data: the corpus and the task; its length must be set.
         seed: the run's seed, of the training masks. The split and the masks of validation and test come from data.seed.
-        cache_dir: where trained tokenisers and encoded texts are kept; None: $WORDORDER_CACHE or ~/.cache/wordorder.
+        cache_dir: where texts, trained tokenisers and tokens are kept; None: $WORDORDER_CACHE or ~/.cache/wordorder.
+        whole: all texts are the test, and nothing is trained on them: neither split nor labels are checked. An existing
+            tokeniser is needed.
 
     Raises:
         BadInput: one line per fault of the data, or most of its tokens are [UNK]; nothing was written but the cache.
@@ -102,8 +114,8 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     task = TASKS[data.task]
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log = ReadingLog(skip=data.skip_unreadable)
-    texts = read(data, log, cache_dir=cache_dir)
-    divided = split(texts, data)
+    texts = read(data, log, cache_dir=cache_dir, to_learn=not whole)
+    divided = _undivided(texts) if whole else split(texts, data)
     parts = {name: rows for name, rows in divided.parts().items() if len(rows)}
     check_leakage(texts, divided, data, log)
     trained = load_tokenizer(tokenizer, TrainingTexts(texts, divided), cache_dir=cache_dir)

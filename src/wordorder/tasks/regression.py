@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import DataSettings
+from wordorder.errors import BadInput
 from wordorder.tasks.task import Corpus, LabelledTask, Metric, TaskOption, is_number
 
 if TYPE_CHECKING:
@@ -52,12 +53,9 @@ class Regression(LabelledTask):
         self, labels: Sequence[str], trained: "np.ndarray[Any, np.dtype[np.bool_]]", data: DataSettings
     ) -> list[str]:
         """Refuse labels that are no finite numbers, or all the same."""
+        if faults := _not_numbers(labels, data):
+            return faults
         values, column = set(labels), f"data.label_column {data.label_column!r}"
-        wrong = sorted(label for label in values if not is_number(label))
-        if wrong:
-            shown = ", ".join(repr(label) for label in wrong[:_MOST_SHOWN])
-            more = f" and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
-            return [f"{column}: regression needs numbers, got {shown}{more}; classes need task classification"]
         largest = max(values, key=lambda label: abs(float(label)), default="0")
         if abs(float(largest)) / data.label_scale > MOST_LABEL:
             return [
@@ -71,6 +69,8 @@ class Regression(LabelledTask):
         """Return pieces of texts with their numbers, divided by data.label_scale."""
         import numpy as np
 
+        if faults := _not_numbers([label for name in corpus.parts for label in corpus.labels(name)], corpus.data):
+            raise BadInput(faults)
         # float32 as the model's output: transformers' loss takes no other pair of types
         return self.prepare_labelled(corpus, lambda label: float(label) / corpus.data.label_scale, np.float32)
 
@@ -78,9 +78,21 @@ class Regression(LabelledTask):
         return super().fits(config) and config.get("problem_type") == "regression"
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        from wordorder.tasks.scores import NumberTally
+        from wordorder.tasks.scores import NumberTally, tally_of_texts
 
-        return NumberTally(device)
+        return tally_of_texts(lambda: NumberTally(device), device, examples, width=1)
 
     def model_fields(self, prepared: "PreparedData") -> dict[str, Any]:
         return {"num_labels": 1, "problem_type": "regression"}
+
+
+def _not_numbers(labels: Sequence[str], data: DataSettings) -> list[str]:
+    wrong = sorted({label for label in labels if not is_number(label)})
+    if not wrong:
+        return []
+    shown = ", ".join(repr(label) for label in wrong[:_MOST_SHOWN])
+    more = f" and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
+    return [
+        f"data.label_column {data.label_column!r}: regression needs numbers, got {shown}{more}; classes need task "
+        "classification"
+    ]

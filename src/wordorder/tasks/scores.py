@@ -51,6 +51,8 @@ class Tally(Protocol):
 
     units: UnitSums | None
     """Sums by unit, for a data set whose units `keep_units` told; None: they are not kept."""
+    needs_units: bool
+    """True if every batch must say its units, also where their sums are not kept."""
 
     def keep_units(self, units: int) -> None:
         """Keep the sums of each of so many units too; every batch that follows must say its units."""
@@ -77,6 +79,8 @@ class TokenTally:
 
     Nothing waits for the device before `scores`.
     """
+
+    needs_units = False
 
     def __init__(self, device: torch.device) -> None:
         # float64: a sum of ten million float32 losses would lose its last three digits. MPS has no float64.
@@ -261,6 +265,8 @@ class NumberTally:
     are the same number they are 0: a model that learned nothing must not become the best one.
     """
 
+    needs_units = False
+
     def __init__(self, device: torch.device) -> None:
         self._rows = [torch.zeros(0, 2, device=device)]  # predicted, label
         self.units: UnitSums | None = None
@@ -297,6 +303,67 @@ class NumberTally:
             float(measure(predicted, label)[0]) if defined else 0.0 for measure in (library.pearsonr, library.spearmanr)
         ]
         return {"loss": loss, "pearson": found[0], "spearmanr": found[1], "examples": len(label)}
+
+
+class TextTally:
+    """Tally of texts that are read in pieces: the outputs of all pieces of a text are averaged, and count once.
+
+    Outputs are log-probabilities of classes, so that the average is the geometric mean of the probabilities, or
+    numbers. The units of batches are texts.
+
+    Args:
+        make: the tally that counts a text by its average.
+        texts: their number.
+        width: outputs of a piece: the classes, or one number.
+    """
+
+    needs_units = True
+
+    def __init__(self, make: "Callable[[], ClassTally | NumberTally]", device: torch.device, *, texts: int, width: int):
+        self._make, self._width, self._keeps_units = make, width, False
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        self._outputs = torch.zeros(texts, width, device=device)
+        self._pieces, self._labels, self._seen = torch.zeros(3, texts, dtype=wide, device=device)
+        self.units: UnitSums | None = None
+
+    def keep_units(self, units: int) -> None:
+        self._keeps_units = True
+
+    def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
+        """Count one batch: logits (B, classes) and classes (B,), or numbers (B, 1) and numbers (B,)."""
+        assert units is not None, "every batch of a tally of texts must say its texts"
+        outputs = logits.reshape(-1, self._width).float()
+        self._outputs.index_add_(0, units, outputs if self._width == 1 else outputs.log_softmax(-1))
+        self._pieces.index_add_(0, units, torch.ones_like(units, dtype=self._pieces.dtype))
+        self._labels[units], self._seen[units] = labels.to(self._labels.dtype), 1.0
+
+    def reduce(self, add_over_processes: Combine, join: Combine) -> None:
+        self._outputs, self._pieces, self._labels, self._seen = map(
+            add_over_processes, (self._outputs, self._pieces, self._labels, self._seen)
+        )
+
+    def scores(self) -> dict[str, float]:
+        (rows,) = torch.where(self._pieces > 0)
+        tally = self._make()
+        if self._keeps_units:
+            tally.keep_units(len(self._pieces))
+        # of a text whose pieces several processes read, each of them had the label
+        labels = self._labels[rows] / self._seen[rows]
+        tally.add(
+            self._outputs[rows] / self._pieces[rows, None].float(),
+            labels.float() if self._width == 1 else labels.long(),
+            rows,
+        )
+        self.units = tally.units
+        return tally.scores()
+
+
+def tally_of_texts(
+    make: "Callable[[], ClassTally | NumberTally]", device: torch.device, examples: Sequence[Any], *, width: int
+) -> Tally:
+    """Return a tally of labelled texts, which averages where some of them are read in pieces."""
+    texts = sum(len(part.unit_documents) for part in examples)
+    return make() if texts == sum(map(len, examples)) else TextTally(make, device, texts=texts, width=width)
 
 
 class TranslationTally(TokenTally):

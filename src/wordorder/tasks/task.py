@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from wordorder.data.examples.collate import Collate, CollateLanes
     from wordorder.data.examples.datasets import PreparedData
+    from wordorder.data.packing import Spans
     from wordorder.data.table import Integers, Texts
     from wordorder.data.tokens import Tokens
     from wordorder.tasks.scores import Tally
@@ -163,13 +164,14 @@ class Corpus:
         statistics: Mapping[str, Any],
         label_names: tuple[str, ...] = (),
     ) -> "PreparedData":
-        """Return the result of `Task.prepare`, from a data set for each split, "train" among them."""
+        """Return the result of `Task.prepare`, from a data set for each split."""
         from wordorder.data.examples.datasets import PreparedData
 
+        only = next(iter(examples.values()))  # where nothing is divided, the test stands for the others
         return PreparedData(
             tokenizer=self.tokenizer,
-            train=examples["train"],
-            validation=examples["validation"],
+            train=examples.get("train", only),
+            validation=examples.get("validation", only),
             test=examples.get("test"),
             collate=collate,
             label_names=label_names,
@@ -335,29 +337,62 @@ class LabelledTask(Task):
 
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import LabelledExamples
-        from wordorder.data.packing import Spans, pairs, pieces
-        from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators, write_both_ends
+        from wordorder.data.tokenizers.tokenizer import write_both_ends
 
         write_both_ends(corpus.tokenizer)
-        data, adds = corpus.data, adds_special_tokens(corpus.tokenizer)
-        before, after = ((corpus.cls_id,), (corpus.sep_id,)) if adds else ((), ())
-        between = after * pair_separators(corpus.tokenizer)
-        # a batch, and a network, take no example of no token
-        nothing = corpus.cls_id if corpus.tokenizer.unk_token_id is None else corpus.id_of("unk")
+        data = corpus.data
         examples: dict[str, LabelledExamples] = {}
-        for name, rows in corpus.parts.items():
-            if name in corpus.pair_tokens:
-                sides = pairs(corpus.tokens[name], corpus.pair_tokens[name], room=corpus.length - 2 - len(between))
-                owners = np.arange(len(rows))
-            else:
-                room = corpus.length - len(before) - len(after)
-                side, owners = pieces(corpus.tokens[name], room=room, most=data.max_pieces, truncate=data.truncate)
-                sides = (side,)
+        for name, tokens in corpus.tokens.items():
+            spans, owners = labelled_spans(
+                corpus.tokenizer,
+                tokens,
+                corpus.pair_tokens.get(name),
+                length=corpus.length,
+                max_pieces=data.max_pieces,
+                truncate=data.truncate,
+            )
             labels: Any = np.array([value_of(label) for label in corpus.labels(name)], dtype)
-            spans = Spans(sides=sides, before=before, between=between, after=after, nothing=nothing)
             examples[name] = LabelledExamples(spans, labels[owners], owners)
         collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples), label_names=label_names)
+
+
+def labelled_spans(
+    tokenizer: "PreTrainedTokenizerFast",
+    tokens: "Tokens",
+    pairs: "Tokens | None",
+    *,
+    length: int,
+    max_pieces: int | None,
+    truncate: bool,
+) -> "tuple[Spans, Integers]":
+    """Return `[CLS] piece [SEP]` of each text, or `[CLS] text [SEP] second [SEP]`, and for each the index of its text.
+
+    Args:
+        pairs: the second texts; None: there are none.
+        length: most tokens of an example, special ones included.
+        max_pieces: most pieces of a text, evenly spaced; None: all.
+        truncate: keep the beginning of a long text alone.
+    """
+    import numpy as np
+
+    from wordorder.data.packing import Spans, pieces
+    from wordorder.data.packing import pairs as pairs_of
+    from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators
+
+    ids: Any = [getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "unk")]
+    cls_id, sep_id, unknown_id = ids
+    before, after = ((cls_id,), (sep_id,)) if adds_special_tokens(tokenizer) else ((), ())
+    between = after * pair_separators(tokenizer)
+    if pairs is not None:
+        sides = pairs_of(tokens, pairs, room=length - 2 - len(between))
+        owners = np.arange(len(tokens))
+    else:
+        side, owners = pieces(tokens, room=length - len(before) - len(after), most=max_pieces, truncate=truncate)
+        sides = (side,)
+    # a batch, and a network, take no example of no token
+    nothing = cls_id if unknown_id is None else unknown_id
+    return Spans(sides=sides, before=before, between=between, after=after, nothing=nothing), owners
 
 
 def is_number(label: str) -> bool:

@@ -87,7 +87,7 @@ class Translation(Task):
                 corpus.texts.column("pair", rows[chosen]),
             )
             cut[name] = 0 if drop else int(long.sum())
-        if not len(examples["train"]):
+        if "train" in examples and not len(examples["train"]):
             raise BadInput(
                 f"data.source {corpus.data.source}: all {len(corpus.parts['train'])} training pairs are longer than "
                 f"data.length {corpus.length}; raise it, or set data.truncate=true"

@@ -94,12 +94,13 @@ class MaskedLanguageExamples(SpanExamples):
 
 
 class LabelledExamples(SpanExamples):
-    """Texts and their classes, or numbers; nothing is random, so the epoch is ignored.
+    """Texts or pieces of texts and their classes, or numbers; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids (tokens,) and labels, a scalar.
 
     Args:
         labels: class id (int64) or number (float32) of each, shape (examples,).
+        documents: index of the text of each, shape (examples,).
     """
 
     def __init__(
@@ -110,6 +111,14 @@ class LabelledExamples(SpanExamples):
     ) -> None:
         super().__init__(spans, documents)
         self.labels, self.documents = labels, documents
+
+    @property
+    def unit_documents(self) -> npt.NDArray[np.int64]:
+        """The index of each text: its pieces are one unit, whose outputs are averaged."""
+        return np.arange(int(self.documents.max(initial=-1)) + 1)
+
+    def units_of(self, index_B: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
+        return self.documents[index_B]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))

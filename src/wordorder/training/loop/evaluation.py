@@ -63,7 +63,7 @@ class Evaluation:
 
     def tally(self, model: Any, dataset: Any, *, units: bool = False) -> Tally:
         tally = self._new_tally(dataset, units=units)
-        batches = self.batches(dataset)
+        units, batches = units or tally.needs_units, self.batches(dataset)
         with self._in_step(model, len(batches), dataset):
             return score(model, self._with_units(batches) if units else batches, tally, device=self._parts.device)
 
