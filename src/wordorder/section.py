@@ -23,7 +23,7 @@ Several = Annotated[tuple[_T, ...], Strict(False)]
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 """A text that is not empty."""
 
-_MOST_LISTED = 40
+_MOST_LISTED = 50
 _MOST_SHOWN = 200
 _TECHNICAL = MOST_COUNT
 """Upper bounds from here on are said only where they are passed."""

@@ -16,7 +16,7 @@ from wordorder.tasks import TASKS, DataConfig, model_class, prepare
 from wordorder.tasks.scores import AnswerTally, CausalTally, score
 from wordorder.training.loop.carried_memory import score_running_text
 
-CPU = torch.device("cpu")
+CPU, DATA = torch.device("cpu"), DataConfig(source="sotu", task="causal-lm")
 CLS, SEP = 2, 3
 
 
@@ -83,7 +83,7 @@ def test_exact_match_is_the_share_that_greedy_search_writes(name):
         model.train()(**batch).loss.backward()
         optimizer.step()
     model.eval()
-    tally = TASKS["causal-lm"].tally(CPU, examples=[data.test])
+    tally = TASKS["causal-lm"].tally(CPU, DATA, examples=[data.test])
     batches = [data.collate(data.test.__getitems__(list(range(n, min(n + 7, 40))))) for n in range(0, 40, 7)]
     scores = score(model, batches, tally, device=CPU).scores()
     right = tokens = hits = 0
@@ -110,7 +110,7 @@ def test_answers_have_no_scores_of_running_text_and_text_has_none_of_answers(tmp
     text = prepare(
         DataConfig(source=str(tmp_path / "a.txt"), task="causal-lm", length=16), TokenizerConfig(kind="byte"), seed=0
     )
-    tally = TASKS["causal-lm"].tally(CPU, examples=[text.test])
+    tally = TASKS["causal-lm"].tally(CPU, DATA, examples=[text.test])
     assert type(tally) is CausalTally
     assert "exact_match" not in tally.scores()
 
@@ -166,7 +166,7 @@ def test_models_with_and_without_memory_are_scored_on_the_same_answers():
     collate = CollateLanes(padding=0)
     counts = []
     for fields, carries in ((memory, True), ({}, False)):
-        tally = TASKS["causal-lm"].tally(CPU, examples=[data.test])
+        tally = TASKS["causal-lm"].tally(CPU, DATA, examples=[data.test])
         streams = data.test.scoring_lanes() if carries else [data.test.windows()]
         for part in streams:
             rows = part.rows if carries else 8

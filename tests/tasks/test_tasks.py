@@ -18,6 +18,8 @@ GIVEN = {
     "truncate": True,
     "pair_column": "second",
     "label_scale": 5.0,
+    "positive_class": "fraud",
+    "bleu_tokenizer": "zh",
     "target_source": "target.txt",
     "validation_target_source": "target.txt",
     "test_target_source": "target.txt",

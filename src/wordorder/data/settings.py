@@ -107,6 +107,12 @@ class DataSettings(Section):
     """Encoding of text files, such as cp1252 or utf-16, as Python names it."""
     label_scale: Annotated[int | float, Gt(0)] = 1.0
     """Regression learns the label divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
+    positive_class: Text | None = None
+    """For classification of two classes, the one that F1 is of, such as the rare one. None: the second by the alphabet,
+    or the larger number."""
+    bleu_tokenizer: Literal["13a", "intl", "zh", "char", "none"] = "13a"
+    """For translation, how sacrebleu finds the words of BLEU: 13a where spaces stand between them; zh for Chinese, char
+    for other languages without spaces; none for texts that are words set apart already."""
     validation_fraction: Share = 0.05
     """Share of the documents for validation, between 0 and 0.5; at least one document. Unused where the source has this
     split."""

@@ -152,7 +152,7 @@ def evaluate_model_dir(
     beside: dict[str, Any] = {"optimistic": True} if data.protocol == BEST_ON_TEST else {}
     if task.translates:
         data = data.having(truncate=True)
-        beside["bleu_signature"] = bleu_signature()  # first: sacrebleu may not be there
+        beside["bleu_signature"] = bleu_signature(data.bleu_tokenizer)  # first: sacrebleu may not be there
     with quiet_libraries():
         context = (context or Context()).resolved(task=task, remembers=remembers(folder))
         model = load_model(folder, memory_length=context.memory_length, segment_length=context.length)
@@ -179,13 +179,13 @@ def evaluate_model_dir(
         for line in prepared.log.lines(but=(LEAKS,)):  # which the run has said
             print(printable(line), file=sys.stderr)
         beams, longest = search_settings(folder)
-        classes = model.config.num_labels if task.labels == "class" else None
+        classes = list(model.config.id2label.values()) if task.labels == "class" else []
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
         parts = _parts(prepared, split)
         started(sum(map(len, parts)), split)
         device = best_device()
         model = model.to(device).eval()
-        tally = task.tally(device, classes=classes, examples=parts)
+        tally = task.tally(device, data, classes=classes, examples=parts)
         if isinstance(tally, NextTokenTally) and (in_lanes or context != Context(kind="segment")):
             return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
         score(model, _batches(parts, collate, batch_size, units=tally.needs_units), tally, device=device)

@@ -80,7 +80,9 @@ class CausalLM(Task):
             collate = Collate(padding=padding, longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))
 
-    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+    def tally(
+        self, device: "torch.device", data: DataSettings, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
+    ) -> "Tally":
         """Return a tally of answers, or one that knows the characters and words of the texts that are scored."""
         from wordorder.tasks.scores import AnswerTally, CausalTally
 

@@ -3,17 +3,19 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import DataSettings
+from wordorder.errors import BadInput
 from wordorder.tasks.regression import PEARSON
-from wordorder.tasks.task import ACCURACY, Corpus, LabelledTask, is_number
+from wordorder.tasks.task import ACCURACY, Corpus, LabelledTask, TaskOption, is_number
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
     from wordorder.data.examples.datasets import PreparedData
+    from wordorder.data.table import Texts
     from wordorder.tasks.scores import Tally
 
 
@@ -39,11 +41,12 @@ class Classification(LabelledTask):
             ACCURACY,
             key="f1",
             name="F1",
-            meaning="F1 of the second class on the {split} split, 0 to 1 (higher is better)",
+            meaning="F1 of data.positive_class, else of the second class, on the {split} split (higher is better)",
         ),
         replace(PEARSON, key="matthews_correlation", name="Matthews correlation"),
     )
     headline = ACCURACY
+    options: ClassVar[frozenset[TaskOption]] = LabelledTask.options | frozenset[TaskOption]({"positive_class"})
     unit_measure = "accuracy"
     labels = "class"
     answers = "one word"
@@ -66,10 +69,13 @@ class Classification(LabelledTask):
             shown, more = sorted(known)[:_MOST_SHOWN], ", ..." * (len(known) > _MOST_SHOWN)
             those = f"those of training have {', '.join(shown)}{more}"
             return [f"{column}: no training document has {', '.join(unseen)}; {those}"]
+        if data.positive_class is not None and (data.positive_class not in classes or len(classes) != 2):
+            return [_no_such_class(data, sorted(classes))]
         return []
 
-    def label_notes(self, labels: Sequence[str], data: DataSettings) -> list[str]:
-        counts, alike = Counter(labels), defaultdict[object, list[str]](list)
+    def notes(self, texts: "Texts", data: DataSettings) -> list[str]:
+        """Say which classes may be meant as one."""
+        counts, alike = Counter(texts.strings("label")), defaultdict[object, list[str]](list)
         for label in sorted(counts):
             alike[float(label) if is_number(label) else label.casefold()].append(label)
         groups = [" and ".join(f"{label!r} ({counts[label]:,})" for label in few) for few in alike.values() if few[1:]]
@@ -88,17 +94,28 @@ class Classification(LabelledTask):
     def fits(self, config: Mapping[str, Any]) -> bool:
         return super().fits(config) and config.get("problem_type") != "regression"
 
-    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+    def tally(
+        self, device: "torch.device", data: DataSettings, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
+    ) -> "Tally":
         from wordorder.tasks.scores import ClassTally, tally_of_texts
 
-        assert classes is not None, "scoring classification needs the number of classes"
-        return tally_of_texts(lambda: ClassTally(device, classes), device, examples, width=classes)
+        width, positive = len(classes), 1
+        if data.positive_class is not None:
+            if data.positive_class not in classes:
+                raise BadInput(_no_such_class(data, classes))
+            positive = list(classes).index(data.positive_class)
+        return tally_of_texts(lambda: ClassTally(device, width, positive=positive), device, examples, width=width)
 
 
 def label_names(labels: set[str]) -> tuple[str, ...]:
     """Return the classes in the order of their ids: numbers by value, otherwise by the alphabet."""
     numbers = all(label.removeprefix("-").isdecimal() for label in labels)
     return tuple(sorted(labels, key=int if numbers else None))
+
+
+def _no_such_class(data: DataSettings, classes: Sequence[str]) -> str:
+    shown, more = ", ".join(classes[:_MOST_SHOWN]), ", ..." * (len(classes) > _MOST_SHOWN)
+    return f"data.positive_class {data.positive_class!r}: must be one of two classes; the data has {shown}{more}"
 
 
 def _of_folders(data: DataSettings) -> str:

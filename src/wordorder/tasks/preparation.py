@@ -55,7 +55,8 @@ def read(
         labels = list(texts.strings("label"))
         if faults := task.label_faults(labels, _of_training(texts), data):
             raise BadInput(faults)
-        log.notes += task.label_notes(labels, data)
+    if to_learn:
+        log.notes += task.notes(texts, data)
     return texts
 
 

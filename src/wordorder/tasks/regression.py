@@ -77,7 +77,9 @@ class Regression(LabelledTask):
     def fits(self, config: Mapping[str, Any]) -> bool:
         return super().fits(config) and config.get("problem_type") == "regression"
 
-    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+    def tally(
+        self, device: "torch.device", data: DataSettings, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
+    ) -> "Tally":
         from wordorder.tasks.scores import NumberTally, tally_of_texts
 
         return tally_of_texts(lambda: NumberTally(device), device, examples, width=1)

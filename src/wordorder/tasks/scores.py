@@ -206,15 +206,15 @@ class CausalTally(NextTokenTally):
 
 
 class ClassTally(TokenTally):
-    """Tally of classified texts: loss in nats, accuracy, macro_f1, matthews_correlation, f1 (second of two classes).
+    """Tally of classified texts: loss in nats, accuracy, macro_f1, matthews_correlation, f1 (`positive` one of two).
 
     F1 and Matthews' correlation are scikit-learn's: classes that are neither among the labels nor the predictions are
     left out of macro-F1, and an undefined correlation is 0. The number of texts is `examples`.
     """
 
-    def __init__(self, device: torch.device, classes: int) -> None:
+    def __init__(self, device: torch.device, classes: int, *, positive: int = 1) -> None:
         super().__init__(device)
-        self._classes = classes
+        self._classes, self._positive = classes, positive
         # One row for each text: the table of all pairs of classes would be 3 GB for 20,000.
         self._rows = [torch.zeros(0, 2, device=device)]  # label, predicted; float32 holds whole numbers below 2^24
 
@@ -241,7 +241,9 @@ class ClassTally(TokenTally):
         if count:
             result["macro_f1"] = float(library.f1_score(label, prediction, average="macro", **counted))
             if self._classes == 2:
-                result["f1"] = float(library.f1_score(label, prediction, zero_division=0.0, **counted))
+                result["f1"] = float(
+                    library.f1_score(label, prediction, pos_label=self._positive, zero_division=0.0, **counted)
+                )
             result["matthews_correlation"] = _matthews_correlation(label, prediction, times)
         return {**result, "examples": count}
 
@@ -378,15 +380,16 @@ class TranslationTally(TokenTally):
     Papineni et al. 2002, https://aclanthology.org/P02-1040; Post 2018, https://aclanthology.org/W18-6319.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, tokenizer: str = "13a") -> None:
         super().__init__(device)
+        self._tokenizer = tokenizer
         # per order the n-grams that are right, and all; words of the translations, of the references; sentences, and
         # those of them that are exactly right
         self._counts = torch.zeros(2 * _ORDERS + 4, dtype=torch.int64, device=device)
 
     def add_translations(self, translations: Sequence[str], references: Sequence[str]) -> None:
         """Count the translations of a batch against their references."""
-        found = _bleu().corpus_score(list(translations), [list(references)])
+        found = _bleu(self._tokenizer).corpus_score(list(translations), [list(references)])
         exact = sum(one.split() == other.split() for one, other in zip(translations, references, strict=True))
         sizes = [found.sys_len, found.ref_len, len(translations), exact]
         self._counts += torch.tensor([*found.counts, *found.totals, *sizes], device=self._counts.device)
@@ -400,25 +403,27 @@ class TranslationTally(TokenTally):
         words, reference_words, sentences, exact = counts[-4:]
         if not sentences:
             return scores
-        bleu = _bleu()
+        bleu = _bleu(self._tokenizer)
         smoothing = {"smooth_method": bleu.smooth_method, "smooth_value": bleu.smooth_value}
         found = bleu.compute_bleu(counts[:_ORDERS], counts[_ORDERS:-4], words, reference_words, **smoothing)
         return {**scores, "bleu": float(found.score), "exact_match": exact / sentences, "sentences": sentences}
 
 
-def bleu_signature() -> str:
+def bleu_signature(tokenizer: str) -> str:
     """Return sacrebleu's signature: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...``."""
-    bleu = _bleu()
+    bleu = _bleu(tokenizer)
     bleu.corpus_score(["a"], [["a"]])  # it must have seen how many references there are
     return str(bleu.get_signature().format())
 
 
-def _bleu() -> Any:
+def _bleu(tokenizer: str) -> Any:
     try:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError as error:
         raise MissingExtra("sacrebleu", "train") from error
-    return BLEU(force=True)  # without it a text whose full stops stand apart gives a warning; it changes no score
+    return BLEU(
+        tokenize=tokenizer, force=True
+    )  # without it a text whose full stops stand apart gives a warning; it changes no score
 
 
 def score(

@@ -78,6 +78,8 @@ TaskOption = Literal[
     "truncate",
     "pair_column",
     "label_scale",
+    "positive_class",
+    "bleu_tokenizer",
     "target_source",
     "validation_target_source",
     "test_target_source",
@@ -275,8 +277,8 @@ class Task(ABC):
         """
         return []
 
-    def label_notes(self, labels: Sequence[str], data: DataSettings) -> list[str]:
-        """Return a sentence on each thing about the labels that is perhaps not meant."""
+    def notes(self, texts: "Texts", data: DataSettings) -> list[str]:
+        """Return a sentence on each thing about the texts or labels that is perhaps not meant."""
         return []
 
     @abstractmethod
@@ -291,7 +293,9 @@ class Task(ABC):
         """Return what `prepare` returns for the same texts and a run of another seed."""
         return prepared
 
-    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+    def tally(
+        self, device: "torch.device", data: DataSettings, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
+    ) -> "Tally":
         """Return an empty tally of this task's scores on the data sets `examples`, its sums on a device."""
         from wordorder.tasks.scores import TokenTally
 

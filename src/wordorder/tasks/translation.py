@@ -1,7 +1,9 @@
 """Translation: write one text for another, token by token."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import NONE, DataSettings
@@ -12,7 +14,13 @@ if TYPE_CHECKING:
     import torch
 
     from wordorder.data.examples.datasets import PreparedData
+    from wordorder.data.table import Texts
     from wordorder.tasks.scores import Tally
+
+_LOOKED_AT = 200
+"""Translations that are looked at for their script."""
+# Thai, Lao, Myanmar, Khmer; kana, Chinese characters and their punctuation
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uff65]+")
 
 BLEU = Metric(
     key="bleu",
@@ -41,7 +49,14 @@ class Translation(Task):
     headline = BLEU
     beside = (PERPLEXITY, BLEU)
     options: ClassVar[frozenset[TaskOption]] = frozenset(
-        {"truncate", "target_source", "validation_target_source", "test_target_source", "target_column"}
+        {
+            "truncate",
+            "target_source",
+            "validation_target_source",
+            "test_target_source",
+            "target_column",
+            "bleu_tokenizer",
+        }
     )
     answers = "any"
     translates = True
@@ -60,6 +75,17 @@ class Translation(Task):
                     f"data.{split}target_source needs the lines that it translates: give data.{split}source too"
                 )
         return faults
+
+    def notes(self, texts: "Texts", data: DataSettings) -> list[str]:
+        """Say that BLEU takes a text without spaces for one word."""
+        letters = "".join(islice(texts.strings("pair"), _LOOKED_AT))
+        unspaced = sum(map(len, _UNSPACED.findall(letters)))
+        if 3 * unspaced < len(letters) or data.bleu_tokenizer in ("zh", "char"):
+            return []
+        return [
+            "translations are in a script without spaces between words, of which BLEU takes a whole sentence for a "
+            'word; set data.bleu_tokenizer="zh" for Chinese, "char" for other languages'
+        ]
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return pairs of token ids; training pairs that are too long are left out, or cut with data.truncate."""
@@ -110,10 +136,12 @@ class Translation(Task):
         collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=statistics)
 
-    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+    def tally(
+        self, device: "torch.device", data: DataSettings, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
+    ) -> "Tally":
         from wordorder.tasks.scores import TranslationTally
 
-        return TranslationTally(device)
+        return TranslationTally(device, tokenizer=data.bleu_tokenizer)
 
     def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
         """Return the batch with the decoder's inputs, which a model makes from labels that it gets."""

@@ -163,9 +163,17 @@ class TranslationEvaluation(Evaluation):
     """
 
     def __init__(
-        self, training: Training, *, tokenizer: Any, search: Search, always: bool, reported: Any, **options: Any
+        self,
+        training: Training,
+        *,
+        tokenizer: Any,
+        search: Search,
+        always: bool,
+        reported: Any,
+        bleu_tokenizer: str,
+        **options: Any,
     ) -> None:
-        self.signature = bleu_signature()  # first: without sacrebleu nothing must be trained
+        self.signature = bleu_signature(bleu_tokenizer)  # first: without sacrebleu nothing must be trained
         super().__init__(training, **options)
         self._tokenizer, self.search, self._always, self._reported = tokenizer, search, always, reported
 

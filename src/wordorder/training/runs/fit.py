@@ -238,10 +238,10 @@ def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
 
 
 def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:
-    task, asked, classes = TASKS[recipe.data.task], recipe.training, len(prepared.label_names) or None
+    task, asked = TASKS[recipe.data.task], recipe.training
 
     def make_tally(device: torch.device, examples: Any) -> Tally:
-        return task.tally(device, classes=classes, examples=[examples])
+        return task.tally(device, recipe.data, classes=prepared.label_names, examples=[examples])
 
     chosen = asked.get("metric_for_best_model")
     headline = task.progress_metric if chosen in (None, "loss") else chosen
@@ -258,6 +258,7 @@ def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> E
             tokenizer=prepared.tokenizer,
             search=search,
             always=bool(asked.get("predict_with_generate")),
+            bleu_tokenizer=recipe.data.bleu_tokenizer,
             reported=prepared.validation if prepared.test is None else prepared.test,
             **common,
         )
