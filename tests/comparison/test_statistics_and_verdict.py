@@ -269,6 +269,27 @@ def test_the_comparisons_of_the_file_are_what_is_told():
     assert "p = 0.42" in verdict(read(results)).evidence
 
 
+@pytest.mark.parametrize(
+    ("finals", "beaten"),
+    [({"none": 0.92, "rope": 0.91}, False), ({"none": 0.92, "rope": 0.97}, True), ({"none": 0.9}, False)],
+)
+def test_models_that_only_guess_are_not_ranked(finals, beaten):
+    results = example_results(finals, task="classification")
+    assert "guessing" not in verdict(read(results)).sentence.lower()  # of older results nothing is known
+    counted = {**results, "data": {"test": {"documents": 1000, "classes": {"ok": 920, "fraud": 80}}}}
+    judged = verdict(read(counted))
+    assert "Guessing 'ok', the most frequent answer, has accuracy 0.9200." in caption(read(counted))
+    if beaten:
+        assert judged.best == "rope"
+        return
+    best = max(finals, key=finals.get)
+    assert judged.sentence.startswith(
+        f"No model beats guessing: always answering 'ok' has accuracy 0.9200, {best}, the best one, "
+    )
+    assert judged.sentence.endswith("Nobody is ranked.")
+    assert (judged.best, judged.ties) == (None, ())
+
+
 @pytest.mark.parametrize(("task", "metric"), [("classification", "accuracy"), ("masked-lm", "perplexity")])
 def test_equal_means_of_too_few_seeds_are_called_equal(task, metric):
     results = example_results({"none": 1.5, "rope": 1.5, "tupe-r": 1.5, "t5": 1.5}, seeds=1, task=task)

@@ -1,5 +1,6 @@
 """Prepare or describe the data of a recipe: `[data]` and `[tokenizer]` become datasets that a trainer can use."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from wordorder.data.cache import default_cache_dir
 from wordorder.data.duplicates import check_leakage, duplicates
 from wordorder.data.examples.datasets import PreparedData
+from wordorder.data.generated import GENERATED
 from wordorder.data.readers import PACKED
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import LANES, NONE, SPLITS, TokenizerConfig, generated_task
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 MOST_UNSAID_UNKNOWN, MOST_UNKNOWN = 0.01, 0.5
 """Share of [UNK] among the tokens of a split from which on it is said, and from which on it is refused."""
+
+MOST_CLASSES = 100
+"""Classes whose numbers are told."""
 
 MOST_COUNTED = 32 * 2**20
 """Bytes of the source's files up to which `exact_vocab_size` reads them."""
@@ -152,6 +157,8 @@ def prepare(
     reported = "test" if "test" in parts else "validation"
     lengths = () if data.generated is None else tuple(texts.numbers("length")[parts[reported]].tolist())
     left_out = {LEFT_OUT: log.summary()[LEFT_OUT]["files"]} if log.number(LEFT_OUT) else {}
+    for name, counts in _classes(corpus).items():
+        prepared.statistics[name]["classes"] = counts
     prepared = replace(
         prepared,
         reported=corpus.tokens[reported],
@@ -161,6 +168,17 @@ def prepare(
     )
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if divided.validation is divided.test else prepared
+
+
+def _classes(corpus: Corpus) -> dict[str, dict[str, int]]:
+    """Return how often each class is there in each split, or each answer of a task that has few: the most frequent."""
+    data = corpus.data
+    drawn = GENERATED.get(data.generated or "")
+    column = "label" if TASKS[data.task].labels == "class" else "pair" if drawn is not None and drawn.answers else None
+    if column is None:
+        return {}
+    parts = corpus.parts.items()
+    return {name: dict(Counter(corpus.texts.strings(column, rows)).most_common(MOST_CLASSES)) for name, rows in parts}
 
 
 def _tokens(

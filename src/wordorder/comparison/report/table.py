@@ -27,6 +27,7 @@ from wordorder.comparison.statistics.summary import (
     baseline_of,
     beside,
     centre,
+    floor_of,
     is_marked_optimistic,
     loss_unit,
     middle,
@@ -196,6 +197,8 @@ def caption(results: Results) -> str:
         *([_folds(results)] if of == "fold" else []),
         f"All models see the same batches in the same order and start from {_start(recipe)}.",
     ]
+    if floor := floor_of(results):
+        parts.append(f"Guessing {floor.answer!r}, the most frequent answer, has {quality.name} {floor.share:.4f}.")
     parts += [sentence for sentence in (differences.meaning(results), matched(results)) if sentence]
     workers = results.compare.workers
     if workers > 1:

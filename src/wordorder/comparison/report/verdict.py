@@ -138,6 +138,13 @@ def verdict(results: Results) -> Verdict:
         none = f"No run gave a {measure.name} that is a number." if results.rows else "No run has finished yet."
         return Verdict(sentence=none, status=missing if results.failed else "")
     best, *others = entries
+    floor = summary.floor_of(results)
+    if floor is not None and not any(floor.is_beaten(measure.value(entry) or 0.0) for entry in entries):
+        guess = f"always answering {floor.answer!r} has {measure.name} {floor.share:.4f}"
+        sentence = (
+            f"No model beats guessing: {guess}, {best.arm}, the best one, {measure.short(best)}. Nobody is ranked."
+        )
+        return Verdict(sentence=sentence, status=missing)
     name, gone = best.arm, [f"{arm} lost {few} of {of}" for arm, (few, of) in lost_runs(results).items()]
     lost = f"Of the runs that did not fail or diverge ({', '.join(gone)}), " if gone else ""
     if not others:

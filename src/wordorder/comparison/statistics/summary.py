@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median, stdev
+from typing import Any, NamedTuple
 
 from wordorder.comparison.results_file import Aggregate, Look, Results, Row, Summary, read_results
 from wordorder.data.settings import generated_task
 from wordorder.tasks import TASKS, Metric, known_metrics
-from wordorder.tasks.task import PERPLEXITY, perplexity_of
+from wordorder.tasks.task import ACCURACY, ANSWERS, PERPLEXITY, perplexity_of
 
 METRICS = known_metrics()
 """Every metric that can be a headline, by its key in a row of results.json."""
@@ -50,6 +51,29 @@ def metric_of(task: str, training: Mapping[str, object], *, generated: bool = Fa
     """Return the headline metric's key for a recipe, whose source may be a generated task."""
     chosen = training.get("metric_for_best_model")
     return str(chosen) if chosen in METRICS else _usual(task, generated=generated).key
+
+
+class Floor(NamedTuple):
+    """What guessing one answer always would be right in."""
+
+    answer: str
+    share: float
+    texts: int
+
+    def is_beaten(self, value: float) -> bool:
+        """Return whether a share is above the floor by more than two standard errors of so many texts."""
+        return value > self.share + 2 * math.sqrt(self.share * (1 - self.share) / self.texts)
+
+
+def floor_of(results: Results) -> Floor | None:
+    """Return the most frequent answer of the reported split; None where it is not known or the metric no share."""
+    parts: Mapping[str, Any] = results.data
+    classes: Mapping[str, int] = parts.get(results.split, {}).get("classes", {})
+    if quality_of(results).key not in (ACCURACY.key, ANSWERS.key):
+        return None
+    texts = sum(classes.values())
+    answer = max(classes, key=lambda name: classes[name], default=None)
+    return None if answer is None else Floor(answer, classes[answer] / texts, texts)
 
 
 def loss_unit(results: Results) -> str:

@@ -249,7 +249,8 @@ class PreparedData:
     (without special ones), segments (examples), unknown_fraction (share of tokens that are [UNK]),
     without_tokens (documents of which the tokeniser leaves nothing); and dropped_duplicates, dropped_empty (rows
     without text), left_out (files of a folder or glob that are not read, by ending), vocab_size, and fingerprint, a
-    hash that differs when any text, class or token of any split does (the run's seed has no part). For translation
+    hash that differs when any text, class or token of any split does (the run's seed has no part). For classification
+    and tasks of few answers each split has classes too, how often each of the most frequent is there. For translation
     these count the sources, dropped_empty the pairs with an empty side, segments the pairs that are used; and beside
     them there are target_characters, target_words, target_tokens, target_unknown_fraction, dropped_long (pairs left out
     because a side is too long) and cut (pairs that lost an end)."""
