@@ -50,6 +50,12 @@ def test_validation_texts_that_are_all_in_the_test_are_refused(files):
         parts(files / "first.jsonl", validation_source=both, test_source=both)
 
 
+def test_training_texts_that_are_all_held_out_too_are_refused(files):
+    source = str(files / "first.jsonl")
+    with pytest.raises(BadInput, match=r"has no training text that validation and test do not have: .*\(30 copies\)"):
+        parts(source, validation_source=str(files / "second.jsonl"), test_source=source)
+
+
 def test_what_has_no_file_is_taken_from_the_training_texts(files):
     found = parts(files / "first.jsonl", test_source=str(files / "third.jsonl"), validation_fraction=0.2)
     assert (len(found["train"]), len(found["validation"]), len(found["test"])) == (24, 6, 6)

@@ -8,6 +8,7 @@ from documents import tokens_with
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.data.packing import (
     Spans,
     across_documents,
@@ -20,6 +21,7 @@ from wordorder.data.packing import (
 )
 from wordorder.data.tokens import sentence_borders
 from wordorder.tasks.classification import label_names
+from wordorder.tasks.task import labelled_spans
 
 CLS, SEP = 2, 3
 
@@ -189,6 +191,16 @@ def test_pairs_fit_by_shortening_the_longer(between, first, second, kept):
     spans = Spans(sides=sides, before=(CLS,), between=(SEP,) * between, after=(SEP,))
     a, b = ([*range(10, 10 + count)] for count in kept)
     assert examples(spans) == [[CLS, *a, *[SEP] * between, *b, SEP]]
+
+
+def test_pairs_have_their_borders_though_the_tokenizer_adds_none(tmp_path):
+    tokenizer = load_tokenizer(TokenizerConfig(kind="byte", add_special_tokens=False), [], cache_dir=tmp_path)
+    options = {"length": 16, "max_pieces": None, "truncate": False}
+    spans, owners = labelled_spans(tokenizer, tokens_with([[2], [1]]), tokens_with([[1], [3]]), **options)
+    assert examples(spans) == [[CLS, 10, 11, SEP, 10, SEP], [CLS, 12, SEP, 11, 12, 13, SEP]]
+    assert owners.tolist() == [0, 1]
+    spans, _ = labelled_spans(tokenizer, tokens_with([[2], [1]]), None, **options)
+    assert examples(spans) == [[10, 11], [12]]
 
 
 def test_label_names_are_ordered_by_value_or_alphabet():

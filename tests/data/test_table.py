@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from documents import read_documents
 
@@ -142,6 +144,43 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
         read(config(path), cache_dir=tmp_path / "cache")
 
 
+def test_what_could_not_be_read_for_a_while_is_read_the_next_time(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    paths = [write(tmp_path / "in" / name) for name in ("a.jsonl", "b.jsonl")]
+    data, original = config(tmp_path / "in", skip_unreadable=True), Path.open
+
+    def refuse(path, *arguments):
+        if path == paths[1]:
+            raise PermissionError(13, "Permission denied")
+        return original(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        assert len(read(data, cache_dir=tmp_path / "cache")) == 30
+    assert len(read(data, cache_dir=tmp_path / "cache")) == 60
+
+
+def test_a_write_that_fails_is_no_fault_of_a_file(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.jsonl")
+
+    def fail(self, text):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(table._Writer, "add", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        read(config(path, skip_unreadable=True), cache_dir=tmp_path / "cache")
+
+
+def test_a_copy_that_keeps_size_and_time_is_another_file(tmp_path, reads):
+    path, other = write(tmp_path / "a.jsonl"), tmp_path / "b.jsonl"
+    write(other, [row | {"label": "ba"[number % 2]} for number, row in enumerate(ROWS)])
+    os.utime(other, ns=(path.stat().st_mtime_ns,) * 2)
+    first = read(config(path), cache_dir=tmp_path / "cache")
+    shutil.copy2(other, path)
+    second = read(config(path), cache_dir=tmp_path / "cache")
+    assert [text.label for text in first] != [text.label for text in second]
+
+
 def test_texts_of_many_batches_are_in_order(monkeypatch):
     monkeypatch.setattr(table, "_ROWS", 7)
     texts = [Text(text=f"Text {number}.", label=str(number), length=number) for number in range(50)]
@@ -214,6 +253,27 @@ def test_a_file_of_another_encoding(tmp_path, encoding, name):
     assert [one.text.strip() for one in read_documents(data)] == [text]
 
 
+def test_an_encoding_without_its_mark_is_a_fault(tmp_path):
+    for name in ("a.txt", "a.csv"):
+        (tmp_path / name).write_bytes(b"text\nplain\n")
+        with pytest.raises(BadInput, match=r"is not utf-16: .*set data\.file_encoding to the right one"):
+            read(config(tmp_path / name, "masked-lm", file_encoding="utf-16"))
+
+
+def test_a_header_that_holds_its_own_delimiter_in_quotes_is_one_column(tmp_path):
+    (tmp_path / "a.csv").write_text('"text, cleaned"\n"one, two"\n')
+    data = config(tmp_path / "a.csv", "masked-lm", text_column="text, cleaned")
+    assert [one.text for one in read_documents(data)] == ["one, two"]
+
+
+def test_a_column_of_parquet_may_have_a_dot_in_its_name(tmp_path):
+    rows = [{"a": 1, "a.b": "flat", "c": {"d": "deep"}, "label": "x"}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for name, text in (("a.b", "flat"), ("c.d", "deep")):
+        data = config(tmp_path / "a.parquet", "masked-lm", text_column=name)
+        assert [one.text for one in read_documents(data)] == [text]
+
+
 @pytest.mark.parametrize(
     ("content", "remedy"),
     [("text\nGr\u00fc\u00dfe\n".encode("cp1252"), "cp1252"), ("text\na\n".encode("utf-16"), "utf-16")],
@@ -228,7 +288,10 @@ def test_an_encoding_that_is_not_named_is_asked_for(tmp_path, content, remedy):
     ("fields", "fault"),
     [
         ({"format": "xml"}, r"data\.format: unknown value 'xml'; valid"),
-        ({"file_encoding": "latin-99"}, r"data\.file_encoding: Python knows no encoding 'latin-99'"),
+        ({"file_encoding": "latin-99"}, r"data\.file_encoding: 'latin-99' is no encoding of files"),
+        ({"file_encoding": "undefined"}, r"data\.file_encoding: 'undefined' is no encoding of files"),
+        ({"file_encoding": "a\0b"}, r"data\.file_encoding: .* is no encoding of files"),
+        ({"file_encoding": "idna"}, r"data\.file_encoding: 'idna' is no encoding of files"),
         ({"delimiter": ";;"}, r"data\.delimiter"),
         ({"quoting": "double"}, r"data\.quoting: unknown value 'double'"),
     ],

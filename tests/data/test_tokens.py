@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wordorder.data import Text, Texts, TokenizerConfig, load_tokenizer, tokens
+from wordorder.data.examples.lanes import RunningText
 from wordorder.data.tokens import encode_column, encode_texts, encoder_of, sentence_borders, tokens_of
 
 TEXTS = [f"Text {number} says this. And that " + "again " * number for number in range(60)] + ["", "Ends.\n\nHere"]
@@ -158,6 +159,37 @@ def test_a_run_that_was_killed_goes_on_with_the_shard_that_it_had_begun(tokenize
     encode(tokenizer, tmp_path)
     assert sum(calls) == len(TEXTS) - done
     assert not [path for path in (tmp_path / "tokens").iterdir() if path.name.startswith(".")]
+
+
+def test_another_separator_is_another_file(tokenizer, tmp_path):
+    first = encode(tokenizer, tmp_path)
+    tokenizer.sep_token = "[MASK]"
+    second = encode(tokenizer, tmp_path)
+    assert first.ids[first.ends[0]] == 3
+    assert second.ids[second.ends[0]] == 4
+
+
+def test_what_is_damaged_in_a_folder_that_cannot_be_written_is_not_used(tokenizer, tmp_path, monkeypatch):
+    first = encode(tokenizer, tmp_path)
+    expected = first.ids.tolist()
+    content = first.path.read_bytes()
+    first.path.write_bytes(bytes(100) + content[100:])
+    made = tokens.new_file.__wrapped__.__globals__["mkstemp"]
+
+    def refuse(**options):
+        if "dir" in options:
+            raise PermissionError(13, "Permission denied")
+        return made()
+
+    monkeypatch.setattr("wordorder.data.cache.mkstemp", refuse)
+    with pytest.warns(UserWarning, match="cannot cache"):
+        assert encode(tokenizer, tmp_path).ids.tolist() == expected
+
+
+def test_running_text_is_sent_to_another_process_by_its_file(tokenizer, tmp_path):
+    text = RunningText(encode(tokenizer, tmp_path), length=16, characters=1, words=1)
+    assert len(pickle.dumps(text)) < len(text.ids)
+    assert pickle.loads(pickle.dumps(text)).ids.tolist() == text.ids.tolist()
 
 
 def test_tokens_in_memory():

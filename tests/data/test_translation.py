@@ -127,6 +127,18 @@ def test_only_a_line_feed_ends_a_line(tmp_path):
     assert [(d.text, d.pair) for d in found] == [("one\u2028still one", "eins"), ("two\x0cstill\rtwo", "zwei")]
 
 
+def test_a_damaged_line_costs_its_pair_alone(tmp_path, cache):
+    lines = [f"line {number}" for number in range(20)]
+    (tmp_path / "a").write_bytes("\n".join(lines).replace("line 7", "l\udcffne 7").encode("utf-8", "surrogateescape"))
+    (tmp_path / "b").write_text("\n".join(f"Zeile {number}" for number in range(20)))
+    files = {"source": str(tmp_path / "a"), "target_source": str(tmp_path / "b")}
+    found = read_documents(config(**files, skip_unreadable=True))
+    numbers = [number for number in range(20) if number != 7]
+    assert [(d.text, d.pair) for d in found] == [(f"line {number}", f"Zeile {number}") for number in numbers]
+    with pytest.raises(BadInput, match="line 8 is not UTF-8"):
+        read_documents(config(**files))
+
+
 def test_long_pairs_are_left_out_of_training_and_cut_elsewhere(tmp_path, cache):
     long = ("long " * 30 + "end", "lang")
     sources = {}

@@ -139,6 +139,16 @@ def test_a_long_text_is_judged_as_it_is_scored(classifier, corpus):
     assert max(len(tokenizer(text)["input_ids"]) for text in texts) > 2 * 32, "no text is read in pieces"
 
 
+def test_no_texts_have_no_answers(classifier, language_model):
+    assert classify(classifier.model_dir, []) == []
+    assert fill_mask(language_model.model_dir, []) == []
+
+
+def test_a_limit_holds_for_a_source_that_is_scored_whole(classifier, corpus):
+    data = DataConfig(source=f"{corpus}/*/*.txt", task="classification", length=32, limit_documents=5)
+    assert evaluate_model_dir(classifier.model_dir, data, split="all")["examples"] == 5
+
+
 def test_names_of_special_tokens_in_a_text_are_letters(classifier, language_model):
     tokenizer = AutoTokenizer.from_pretrained(classifier.model_dir)
     text = "a [SEP] b [CLS] c"

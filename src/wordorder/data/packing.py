@@ -186,10 +186,10 @@ def pieces(tokens: Tokens, *, room: int, most: int | None, truncate: bool) -> tu
 def pairs(first: Tokens, second: Tokens, *, room: int) -> tuple[Side, Side]:
     """Return both texts of each pair; the ends are cut off, from the longer text first, until both fit."""
     one, other = first.sizes, second.sizes
-    kept = np.minimum(one, np.maximum(room // 2, room - other))
+    shares = np.minimum(one, np.maximum(room // 2, room - other))
     return (
-        Side(tokens=first, first=first.starts[:-1], last=first.starts[:-1] + kept),
-        Side(tokens=second, first=second.starts[:-1], last=second.starts[:-1] + np.minimum(other, room - kept)),
+        Side(tokens=first, first=first.starts[:-1], last=first.starts[:-1] + shares),
+        Side(tokens=second, first=second.starts[:-1], last=second.starts[:-1] + np.minimum(other, room - shares)),
     )
 
 

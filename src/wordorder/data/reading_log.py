@@ -27,6 +27,8 @@ class ReadingLog:
         self._details: dict[str, list[str]] = {}
         self.notes: list[str] = []
         """Other sentences that a user should read before the scores."""
+        self.passing = False
+        """True where the system could not read a file, which it perhaps can the next time."""
 
     def count(self, kind: str, file: str, *details: str, number: int = 1) -> None:
         """Count texts, or a file by its ending; the first few details of each kind, sentences, are kept."""

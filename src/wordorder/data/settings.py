@@ -219,11 +219,10 @@ def _reader_faults(data: DataSettings) -> list[str]:
     if data.format is not None and data.format not in READERS:
         faults.append(unknown_choice("data.format", data.format, READERS))
     try:
-        "".encode(data.file_encoding)
-    except LookupError:
-        faults.append(
-            f"data.file_encoding: Python knows no encoding {data.file_encoding!r}; utf-8, cp1252 and utf-16 are some"
-        )
+        "a".encode(data.file_encoding).decode(data.file_encoding, "surrogateescape")
+    except (LookupError, ValueError):
+        fault = f"data.file_encoding: {data.file_encoding!r} is no encoding of files that Python reads"
+        faults.append(f"{fault}; utf-8, cp1252 and utf-16 are some")
     return faults
 
 

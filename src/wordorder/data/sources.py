@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from wordorder.data.named import NAMED
-from wordorder.data.readers import ENDINGS, PACKED, READERS, Part, Reading, format_of
+from wordorder.data.readers import ENDINGS, PACKED, READERS, Part, Reading, format_of, stamp_of
 from wordorder.data.readers.text import is_scan, read_line_pairs, read_scan
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import NONE, Columns, DataSettings
@@ -56,13 +56,13 @@ def _parts(name: str, source: str, data: DataSettings, columns: Columns, log: Re
         delimiter=data.delimiter,
         quoting=data.quoting,
         encoding=data.file_encoding,
-        needed={name.partition(".")[0] for name in columns.names},
+        needed=columns.names,
     )
     path = Path(source).expanduser()
     if target is not None:
         other = Path(target).expanduser()
         rows = partial(read_line_pairs, path, other, reading, names=names)
-        return [Part(origin=f"{source} and {target}", rows=rows, stamp=(_stamp(path), _stamp(other)), pairs=True)]
+        return [Part(origin=f"{source} and {target}", rows=rows, stamp=(stamp_of(path), stamp_of(other)), pairs=True)]
     kind, _, rest = source.partition(":")
     if kind in NAMED:
         return NAMED[kind](rest, data)
@@ -84,20 +84,12 @@ def _part_of(path: Path, split: str | None, reading: Reading, data: DataSettings
     by_rule = columns.translated and is_scan(path)
     read = read_scan if by_rule else READERS[data.format or format_of(path) or ""].read
     rows = partial(read, path, reading)
-    return Part(origin=str(path), rows=rows, stamp=(_stamp(path),), split=split, by_rule=by_rule, pairs=by_rule)
+    return Part(origin=str(path), rows=rows, stamp=(stamp_of(path),), split=split, by_rule=by_rule, pairs=by_rule)
 
 
 def _is_running(path: Path, data: DataSettings) -> bool:
     name = data.format or format_of(path)
     return name is None or READERS[name].running
-
-
-def _stamp(path: Path) -> tuple[str, int, int]:
-    try:
-        status = path.stat()
-    except OSError:  # a link that leads nowhere, which reading it tells
-        return str(path), 0, 0
-    return str(path), status.st_size, status.st_mtime_ns
 
 
 def find_files(name: str, source: str, kind: str | None, log: ReadingLog | None = None) -> tuple[Path, list[Path]]:

@@ -74,6 +74,11 @@ def divide(texts: Texts, data: DataSettings, columns: Columns) -> Split:
     new_validation = splitter.without_copies(validation, test)
     train = splitter.without_copies(train, np.concatenate([new_validation, test]))
     dropped = len(rows) - len(train) - len(new_validation) - len(test)
+    if not len(train) and len(rows):
+        raise BadInput(
+            f"data.source {data.source} has no training text that validation and test do not have: each of them is left"
+            f" out of training ({dropped} copies); give other texts"
+        )
     if len(validation) and not len(new_validation):
         where = f"data.validation_source {data.validation_source}" if data.validation_source else "the validation split"
         raise BadInput(f"{where} has no text that {'data.test_source' if data.test_source else 'the test'} has not")
@@ -87,6 +92,12 @@ def divide(texts: Texts, data: DataSettings, columns: Columns) -> Split:
         # validation_fraction is a share of all texts, and the test part has been taken from them already
         train, validation = splitter.take(train, data.validation_fraction / (1 - test_share))
     return Split(train=train, validation=validation, test=test, dropped_duplicates=dropped)
+
+
+def undivided(texts: Texts, data: DataSettings, columns: Columns) -> Split:
+    """Return all texts, or data.limit_documents of them, as the test."""
+    none = np.empty(0, np.int64)
+    return Split(train=none, validation=none, test=_Splitter(texts, data, columns).limited())
 
 
 class _Splitter:

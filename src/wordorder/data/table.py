@@ -14,7 +14,7 @@ import numpy.typing as npt
 from wordorder import __version__
 from wordorder.data.cache import content_hash, new_file, note_of, write_note
 from wordorder.data.duplicates import same_text, short_hash, words_of
-from wordorder.data.readers import Fault, Note, Part
+from wordorder.data.readers import Fault, Note, Part, Row
 from wordorder.data.reading_log import UNREADABLE, ReadingLog
 from wordorder.data.settings import SPLITS, Columns, DataSettings
 from wordorder.errors import BadInput, MissingExtra
@@ -219,11 +219,11 @@ def read_texts(
     if note is None:
         began, reading = time.time(), ReadingLog(skip=data.skip_unreadable)
         with new_file(path) as file:
-            with arrow.OSFile(str(file), "wb") as sink, _Writer(sink) as writer:
+            with arrow.OSFile(str(file.path), "wb") as sink, _Writer(sink) as writer:
                 empty = _read(parts, data, columns, reading, writer)
-            table = arrow.memory_map(str(file))
+            table = arrow.memory_map(str(file.path))
         note: dict[str, Any] | None = {"empty": empty, "passed_over": reading.summary(), "notes": reading.notes}
-        if _settled(parts, began):
+        if file.placed and not reading.passing and _settled(parts, began):
             write_note(path, note)
     else:
         table = arrow.memory_map(str(path))
@@ -244,7 +244,7 @@ def _key(parts: Sequence[Part], data: DataSettings, columns: Columns) -> str:
 
 def _settled(parts: Sequence[Part], began: float) -> bool:
     """Return whether every later change of a file will change its time: two changes at once may have the same one."""
-    return all(changed / 1e9 + _SETTLED < began for part in parts for _, _, changed in part.stamp or ())
+    return all(changed / 1e9 + _SETTLED < began for part in parts for _, _, changed, _ in part.stamp or ())
 
 
 class _Faults:
@@ -299,51 +299,44 @@ def _read_part(
     present, used = dict[str, None](), set[str]()
     damage, faults = _Faults(), _Faults()  # what a reader cannot read; and that with the rows whose values are wrong
     rows = labelled = empty = 0
-    try:
-        for row in part.rows():
-            if isinstance(row, Note):
-                log.notes.append(row.text)
-                continue
-            if isinstance(row, Fault):
-                damage.add(row.text)
-                faults.add(row.text)
-                continue
-            rows += 1
-            present.update(dict.fromkeys(row.values))
-            values = {name: _value(row.values, name, used) for name in names if name is not None}
-            text, label, pair = (None if name is None else values[name] for name in names)
-            # what is wrong with the values: a text that is no string, a label that names no class
-            label_fault = _label_fault(label, columns) if columns.label else ""
-            labelled += label_fault != _NO_LABEL
-            found = [
-                _text_fault(name, value) for name, value in ((names[0], text), (names[2], pair)) if name is not None
-            ]
-            if label_fault and isinstance(text, str) and text.strip():
-                found.append(f"column {columns.label!r} {label_fault}")
-            if any(found):
-                for fault in found:
-                    if fault:
-                        faults.add(f"{part.origin} {row.place}: {fault}")
-                continue
-            # a text without its answer or translation is none
-            second = str(pair or "")
-            if not isinstance(text, str) or not text.strip() or (columns.answered and not second.strip()):
-                empty += 1
-                continue
-            strip = str.strip if columns.answered else str
-            length = row.values.get("length") if part.stamp is None else None
-            writer.add(
-                Text(
-                    text=strip(text),
-                    label=_label_text(label) if columns.label else None,
-                    pair=strip(second) if columns.pair else None,
-                    split=part.split,
-                    length=int(str(length)) if length is not None else None,
-                )
+    for row in _rows_of(part, log):
+        if isinstance(row, Note):
+            log.notes.append(row.text)
+            continue
+        if isinstance(row, Fault):
+            damage.add(row.text)
+            faults.add(row.text)
+            continue
+        rows += 1
+        present.update(dict.fromkeys(row.values))
+        values = {name: _value(row.values, name, used) for name in names if name is not None}
+        text, label, pair = (None if name is None else values[name] for name in names)
+        # what is wrong with the values: a text that is no string, a label that names no class
+        label_fault = _label_fault(label, columns) if columns.label else ""
+        labelled += label_fault != _NO_LABEL
+        wrong = [_text_fault(names[0], text), "" if names[2] is None else _text_fault(names[2], pair)]
+        if label_fault and isinstance(text, str) and text.strip():
+            wrong.append(f"column {columns.label!r} {label_fault}")
+        if any(wrong):
+            for fault in filter(None, wrong):
+                faults.add(f"{part.origin} {row.place}: {fault}")
+            continue
+        # a text without its answer or translation is none
+        second = str(pair or "")
+        if not isinstance(text, str) or not text.strip() or (columns.answered and not second.strip()):
+            empty += 1
+            continue
+        strip = str.strip if columns.answered else str
+        length = row.values.get("length") if part.stamp is None else None
+        writer.add(
+            Text(
+                text=strip(text),
+                label=_label_text(label) if columns.label else None,
+                pair=strip(second) if columns.pair else None,
+                split=part.split,
+                length=int(str(length)) if length is not None else None,
             )
-    except OSError as error:
-        damage.add(_unreadable(part.origin, error))
-        faults.add(_unreadable(part.origin, error))
+        )
     if part.split == "test" and not part.named and columns.label and rows and not labelled:
         faults, rows, empty = damage, 0, 0  # its labels are hidden
     absent = [name for name in names if name is not None and name not in used] if rows else []
@@ -356,6 +349,15 @@ def _read_part(
     else:
         unreadable.extend(faults)
     return empty
+
+
+def _rows_of(part: Part, log: ReadingLog) -> Iterator[Row | Fault | Note]:
+    """Yield the rows of a part, and a fault where the system cannot read on, which it perhaps can the next time."""
+    try:
+        yield from part.rows()
+    except OSError as error:
+        log.passing = True
+        yield Fault(_unreadable(part.origin, error))
 
 
 def _value(values: Mapping[str, object], name: str, used: set[str]) -> object:
@@ -377,8 +379,8 @@ def _value(values: Mapping[str, object], name: str, used: set[str]) -> object:
 def _missing(origin: str, name: str, present: Sequence[str], columns: Columns) -> str:
     option = {columns.text: "text_column", columns.label: "label_column"}.get(name, columns.pair_option)
     files = ", or the file of translations by data.target_source (evaluate: --target)" if columns.answered else ""
-    known = f"its columns are {', '.join(present)}"
-    return f"{origin} has no column {name!r}; {known}; name the right one by data.{option}{files}"
+    names = f"its columns are {', '.join(present)}"
+    return f"{origin} has no column {name!r}; {names}; name the right one by data.{option}{files}"
 
 
 def _unreadable(origin: str, error: OSError) -> str:
@@ -400,8 +402,8 @@ def _is_unicode(text: str) -> bool:
 def _text_fault(column: str, value: object) -> str:
     if value is None or (isinstance(value, str) and _is_unicode(value)):
         return ""
-    held = "half of a surrogate pair" if isinstance(value, str) else type(value).__name__
-    return f"column {column!r} holds {held}, not text"
+    kind = "half of a surrogate pair" if isinstance(value, str) else type(value).__name__
+    return f"column {column!r} holds {kind}, not text"
 
 
 def _label_text(label: object) -> str:

@@ -178,12 +178,14 @@ def encode_column(
         cache_dir: tokens are kept in its folder `tokens`, 2 bytes each, or 4 of a vocabulary beyond 65,536.
         progress: called with the number of texts done and in all.
     """
-    state = tokenizer.backend_tokenizer.to_str()
+    # the ids of [SEP], which is written, and of [UNK], which is counted, are no part of the tokeniser's own state
+    special = tokenizer.sep_token_id, tokenizer.unk_token_id
+    how = tokenizer.backend_tokenizer.to_str(), repr(special), str(sentences)
     content = texts.hashes(f"{column}_hash")[rows].tobytes()
-    path = cache_dir / "tokens" / f"{content_hash([_FORMAT, state, str(sentences), content])}.ids"
-    found = open_tokens(path)
-    if found is not None:
-        return found
+    path = cache_dir / "tokens" / f"{content_hash([_FORMAT, *how, content])}.ids"
+    cached = open_tokens(path)
+    if cached is not None:
+        return cached
     shards = _shards(texts, rows)
     parts = (
         encode_column(texts, column, shard, tokenizer, sentences=sentences, cache_dir=cache_dir, progress=progress)
@@ -193,14 +195,16 @@ def encode_column(
         parts = _encoded(texts.strings(column, rows), len(rows), tokenizer, sentences=sentences, progress=progress)
     wide = max(tokenizer.get_vocab().values()) >= 2**16
     with new_file(path) as file:
-        with file.open("wb") as sink:
+        with file.path.open("wb") as sink:
             note, done = _write(parts, sink, np.dtype(np.int32 if wide else np.uint16), sentences=sentences)
-        tokens = _mapped(file, note)
+        tokens = _mapped(file.path, note)
+    if not file.placed:
+        return tokens
     write_note(path, note)
     for part in done:  # each shard has done its work: had this run been killed, the next would have begun with it
         for name in (part, part.with_suffix(".json")):
             name.unlink(missing_ok=True)
-    return _mapped(path, note, path) if path.exists() else tokens
+    return _mapped(path, note, path)
 
 
 def _shards(texts: "Texts", rows: Integers) -> list[Integers]:

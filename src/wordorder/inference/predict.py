@@ -90,8 +90,7 @@ def classify(
     Args:
         model_dir: holds a sequence classifier with its tokenizer.
         texts: what to classify; a text longer than data.length is cut in pieces, whose log-probabilities are averaged,
-            or at its end, as for training; of a pair the longer one is cut first (an encoder with a memory reads texts
-            of any length).
+            or at its end, as for training; of a pair the longer one is cut first.
         pairs: the second text of each, for a model of pairs.
         top_k: how many classes for each text; None gives all.
 
@@ -294,8 +293,8 @@ def _outputs(
 ) -> Any:
     """Return the outputs for each text, (texts, classes): log-probabilities, or a number; of its pieces the mean.
 
-    Long texts are cut in pieces, or at their end, as for training and evaluation; an encoder with a memory reads texts
-    of any length.
+    Long texts are cut in pieces, or at their end, as for training and evaluation; without the recipe of its run an
+    encoder with a memory reads them whole.
     """
     import torch
 
@@ -317,10 +316,10 @@ def _outputs(
         if side is not None
     ]
     _check_not_empty(tokenizer, sides[0].sizes.tolist())
-    if takes_any_length(model.config):
+    length = settings.get("length")
+    if length is None and takes_any_length(model.config):
         length = 4 + sum(int(side.sizes.max(initial=1)) for side in sides)
-    else:
-        length = int(settings.get("length") or longest_text(model.config))
+    length = int(length or longest_text(model.config))
     spans, owners = labelled_spans(
         tokenizer,
         sides[0],
@@ -332,7 +331,8 @@ def _outputs(
     collate = Collate(padding=tokenizer.pad_token_id, longest=length)
     sums = torch.zeros(len(texts), model.config.num_labels)
     # about the same length in a batch, so that little is padded
-    for numbers in np.array_split(np.argsort(spans.lengths, kind="stable"), range(_BATCH, len(spans), _BATCH)):
+    order = np.argsort(spans.lengths, kind="stable")
+    for numbers in (order[start : start + _BATCH] for start in range(0, len(order), _BATCH)):
         rows = [{"input_ids": torch.as_tensor(spans[int(number)]), "labels": torch.tensor(0)} for number in numbers]
         batch = {name: value.to(model.device) for name, value in collate(rows).items() if name != "labels"}
         with torch.no_grad():

@@ -63,10 +63,10 @@ class Classification(LabelledTask):
                 f"{column} has a different value for each of the {len(labels)} documents; it names no classes"
                 f"{'; numbers need task regression' if all(map(is_number, classes)) else ''}"
             ]
-        known = {label for label, of_training in zip(labels, trained, strict=True) if of_training}
-        unseen = sorted(classes - known)
+        learned = {label for label, of_training in zip(labels, trained, strict=True) if of_training}
+        unseen = sorted(classes - learned)
         if unseen:
-            shown, more = sorted(known)[:_MOST_SHOWN], ", ..." * (len(known) > _MOST_SHOWN)
+            shown, more = sorted(learned)[:_MOST_SHOWN], ", ..." * (len(learned) > _MOST_SHOWN)
             those = f"those of training have {', '.join(shown)}{more}"
             return [f"{column}: no training document has {', '.join(unseen)}; {those}"]
         if data.positive_class is not None and (data.positive_class not in classes or len(classes) != 2):

@@ -16,7 +16,7 @@ from wordorder.data.readers import PACKED
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import LANES, NONE, SPLITS, TokenizerConfig, generated_task
 from wordorder.data.sources import find_files, find_parts
-from wordorder.data.split import Split, TrainingTexts, divide
+from wordorder.data.split import Split, TrainingTexts, divide, undivided
 from wordorder.data.table import Integers, Texts, read_texts
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer
 from wordorder.data.tokens import Tokens, encode_column
@@ -87,11 +87,6 @@ def split(texts: Texts, data: DataConfig) -> Split:
     return parts
 
 
-def _undivided(texts: Texts) -> Split:
-    none = np.empty(0, np.int64)
-    return Split(train=none, validation=none, test=np.arange(len(texts)))
-
-
 def _of_training(texts: Texts) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     return texts.numbers("split") <= SPLITS.index("train")  # or of no split
 
@@ -121,7 +116,7 @@ def prepare(
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log = ReadingLog(skip=data.skip_unreadable)
     texts = read(data, log, cache_dir=cache_dir, to_learn=not whole)
-    divided = _undivided(texts) if whole else split(texts, data)
+    divided = undivided(texts, data, task.columns(data)) if whole else split(texts, data)
     parts = {name: rows for name, rows in divided.parts().items() if len(rows)}
     check_leakage(texts, divided, data, log)
     trained = load_tokenizer(tokenizer, TrainingTexts(texts, divided), cache_dir=cache_dir)
@@ -263,8 +258,8 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
     fixed = fixed_vocab_size(tokenizer)
     if fixed is None and data.generated is not None:
         texts = read(data)
-        found = load_tokenizer(tokenizer, TrainingTexts(texts, split(texts, data)), cache_dir=default_cache_dir())
-        return max(found.get_vocab().values()) + 1
+        trained = load_tokenizer(tokenizer, TrainingTexts(texts, split(texts, data)), cache_dir=default_cache_dir())
+        return max(trained.get_vocab().values()) + 1
     if fixed is not None or tokenizer.kind != "character":
         return fixed
     small = _small_split(data)
@@ -329,7 +324,7 @@ def describe(
     Returns:
         splits: split -> documents, characters, words, tokens, unknown_fraction, and tokens_per_document, a table of
         min, median, 95%, max and mean. dropped_duplicates and dropped_empty as in `PreparedData.statistics`;
-        passed_over, see `ReadingLog.summary`; vocab_size; and what `Duplicates.report` gives, without any texts for a
+        passed_over, see `ReadingLog.summary`; vocab_size; and what `duplicates` gives, without any texts for a
         generated task.
 
     Raises:

@@ -386,7 +386,8 @@ def labelled_spans(
 
     ids: Any = [getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "unk")]
     cls_id, sep_id, unknown_id = ids
-    before, after = ((cls_id,), (sep_id,)) if adds_special_tokens(tokenizer) else ((), ())
+    # [SEP] is what sets the two texts of a pair apart
+    before, after = ((cls_id,), (sep_id,)) if pairs is not None or adds_special_tokens(tokenizer) else ((), ())
     between = after * pair_separators(tokenizer)
     if pairs is not None:
         sides = pairs_of(tokens, pairs, room=length - 2 - len(between))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -128,7 +128,10 @@ def _in_lanes(trained: Trained) -> Counts:
     """Count the answers of texts that are read in lanes, with the memory carried, as they are scored after training."""
     text: RunningText = trained.examples.in_segments(trained.recipe.segment_length)
     places = copy(text)  # its tokens are their own numbers in the text
-    places.ids, places.predicted = np.arange(len(text.ids), dtype=np.int32), None
+    places.tokens, places.predicted = (
+        replace(text.tokens, ids=np.arange(len(text.ids), dtype=np.int32), path=None),
+        None,
+    )
     assert text.predicted is not None
     right = np.zeros(len(text.ids), np.bool_)
     carries, collate = has_memory(trained.model.config), trained.prepared.collate

@@ -14,7 +14,7 @@ import torch
 from wordorder.data.examples.masking import IGNORED
 from wordorder.data.examples.order import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.randomness import counter_hash
-from wordorder.data.tokens import Integers, Tokens
+from wordorder.data.tokens import Ids, Integers, Tokens
 from wordorder.errors import BadInput
 
 UNIT = 128
@@ -53,7 +53,7 @@ class RunningText:
         predicted: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self.predicted = predicted
-        self.ids = tokens.ids
+        self.tokens = tokens  # which another process maps
         self._documents = np.flatnonzero(tokens.sizes)  # a text without a token is not read
         self._document_starts = np.append(tokens.starts[self._documents], tokens.starts[-1])
         self.streams = self._document_starts if by_document else self._document_starts[[0, -1]]
@@ -61,6 +61,10 @@ class RunningText:
         self.length, self.whole = length, by_document
         self.characters, self.words = characters, words
         self.eval_lanes, self.roll = eval_lanes, roll
+
+    @property
+    def ids(self) -> Ids:
+        return self.tokens.ids
 
     def __len__(self) -> int:
         """Return the number of segments."""

@@ -7,7 +7,7 @@ from wordorder.data.readers.delimited import read_csv, read_tsv
 from wordorder.data.readers.json_lines import read_json_lines
 from wordorder.data.readers.lines import PACKED
 from wordorder.data.readers.parquet import read_parquet
-from wordorder.data.readers.reader import Fault, Note, Part, Reader, Reading, Row
+from wordorder.data.readers.reader import Fault, Note, Part, Reader, Reading, Row, stamp_of
 from wordorder.data.readers.text import read_text, read_wikitext
 
 
@@ -41,4 +41,17 @@ def format_of(path: Path) -> str | None:
     return ENDINGS.get(suffixes[-2] if suffixes[-1] in PACKED else suffixes[-1])
 
 
-__all__ = ["ENDINGS", "PACKED", "READERS", "Fault", "Format", "Note", "Part", "Reader", "Reading", "Row", "format_of"]
+__all__ = [
+    "ENDINGS",
+    "PACKED",
+    "READERS",
+    "Fault",
+    "Format",
+    "Note",
+    "Part",
+    "Reader",
+    "Reading",
+    "Row",
+    "format_of",
+    "stamp_of",
+]

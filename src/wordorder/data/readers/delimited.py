@@ -79,7 +79,7 @@ def _rows(path: Path, reading: Reading, *, delimiter: str, quoted: bool) -> Iter
             yield head or Fault(f"{path} is empty")
             return
         names, origin = tuple(head[1]), "the first line names"
-        if fault := _fault_of_names(path, names):
+        if fault := _fault_of_names(path, names, delimiter):
             yield Fault(fault)
             return
     empty, quotes_told = True, quoted
@@ -103,13 +103,13 @@ def _rows(path: Path, reading: Reading, *, delimiter: str, quoted: bool) -> Iter
         yield Fault(f"{path} {'is empty' if reading.columns else 'has a line of column names and no row'}")
 
 
-def _fault_of_names(path: Path, names: tuple[str, ...]) -> str:
+def _fault_of_names(path: Path, names: tuple[str, ...], used: str) -> str:
     # spreadsheets leave columns without a name, which nobody can ask for
     twice = sorted(name for name, count in Counter(names).items() if count > 1 and name.strip())
     if twice:
         return f"{path} has {names.count(twice[0])} columns named {twice[0]!r}: rename or remove all but one"
     for delimiter, written in ((";", ";"), ("\t", "\\t"), (",", ",")):
-        if len(names) == 1 and delimiter in names[0]:
+        if len(names) == 1 and delimiter in names[0] and delimiter != used:
             return (
                 f"{path} line 1 names one column, {names[0][:60]!r}; if {written!r} stands between its fields, set "
                 f'data.delimiter="{written}"'

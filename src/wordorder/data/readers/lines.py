@@ -53,10 +53,8 @@ def lines_of(path: Path, encoding: str = "utf-8", *, end: str = "") -> Iterator[
                 yield Fault(f"{path} line {number} {fault}") if fault else (number, line)
     except EOFError:
         yield Fault(f"{path} is cut off: its end is missing; copy or download it again")
-    except UnicodeDecodeError as error:  # of an encoding whose characters have two bytes or four
-        yield Fault(
-            f"{path} line {number + 1} is not {encoding}: {error.reason}; set data.file_encoding to the right one"
-        )
+    except UnicodeError as error:  # of an encoding whose characters have two bytes or four
+        yield Fault(f"{path} line {number + 1} is not {encoding}: {error}; set data.file_encoding to the right one")
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         yield Fault(f"{path} is not a {_name_of(path)} file, or is damaged: {error}; copy or download it again")
     except OSError as error:

@@ -36,8 +36,9 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Row | Fault | Note]:
         if len(set(names)) < len(names):
             yield Fault(f"{path} is not a Parquet file, or is damaged: two of its columns have the same name")
             return
-        needed = [name for name in names if name in reading.needed]
-        columns = needed if len(needed) == len(reading.needed) and needed else None
+        # of a column within another the outer one
+        needed = {name if name in names else name.partition(".")[0] for name in reading.needed}
+        columns = [name for name in names if name in needed] if needed and needed <= set(names) else None
         before = 0
         for group in range(file.num_row_groups):
             end = before + file.metadata.row_group(group).num_rows

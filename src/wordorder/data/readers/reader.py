@@ -1,4 +1,4 @@
-"""What a reader of a file is: a generator of rows, and of faults where there is no row."""
+"""Types of the readers of files: generators of rows, and of faults where there is no row."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,8 @@ class Reading:
     """"standard", fields may stand in quotation marks, or "none"; None: that of the format."""
     encoding: str = "utf-8"
     needed: Collection[str] = ()
-    """Columns that are used; a reader may leave the others out where all of these are there. Empty: all."""
+    """Columns that are used, `a.b` also for b within a; a reader may leave the others out where all of these are there.
+    Empty: all."""
     alone: bool = False
     """True for the only file of its split: one long text is cut into documents."""
 
@@ -56,8 +57,9 @@ class Part:
     origin: str
     """The file or corpus, as messages name it."""
     rows: Callable[[], Iterator[Row | Fault | Note]]
-    stamp: tuple[tuple[str, int, int], ...] | None
-    """Name, size and time of the last change, in nanoseconds, of each file; None: nobody knows when rows change."""
+    stamp: tuple[tuple[str, int, int, int], ...] | None
+    """Name, size, and times of the last change of content and of anything, in nanoseconds, of each file; None: nobody
+    knows when rows change."""
     split: str | None = None
     """train, validation or test, where the source itself says so."""
     named: bool = False
@@ -67,3 +69,12 @@ class Part:
     share its translation with one of training, and only the pair must not be there."""
     pairs: bool = False
     """The columns are `text` and `target`, whatever [data] calls them."""
+
+
+def stamp_of(path: Path) -> tuple[str, int, int, int]:
+    """Return what differs when a file does. Whoever keeps the time of a copy cannot keep when it was made."""
+    try:
+        status = path.stat()
+    except OSError:  # a link that leads nowhere, which reading it tells
+        return str(path.absolute()), 0, 0, 0
+    return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -194,15 +194,12 @@ def read_line_pairs(
     counts, filled, held_back, uneven = [0, 0], [False, False], list[Row](), False
     # form feeds, returns and Unicode's line separators occur within sentences
     for pair in zip_longest(*(lines_of(path, reading.encoding, end="\n") for path in (source, target))):
-        faults = [line for line in pair if isinstance(line, Fault)]
-        if faults:
-            yield faults[0]
-            return
+        yield from (line for line in pair if isinstance(line, Fault))
         texts = ["" if line is None or isinstance(line, Fault) else line[1].strip() for line in pair]
         counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
         filled = [before or bool(text) for before, text in zip(filled, texts, strict=True)]
         uneven = uneven or (None in pair and any(texts))
-        if None not in pair and not uneven:
+        if not uneven and not any(line is None or isinstance(line, Fault) for line in pair):
             held_back.append(Row({"text": texts[0], "target": texts[1]}, f"line {counts[0]}"))
             if any(texts):
                 yield from held_back
