@@ -54,7 +54,7 @@ def metric_of(task: str, training: Mapping[str, object], *, generated: bool = Fa
 
 
 class Floor(NamedTuple):
-    """What guessing one answer always would be right in."""
+    """The share that guessing one answer always is right in."""
 
     answer: str
     share: float

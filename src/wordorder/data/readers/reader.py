@@ -12,7 +12,7 @@ class Row(NamedTuple):
     values: Mapping[str, object]
     """Name of a column -> value, as the format has it."""
     place: str
-    """Where it stands, in words such as "line 3"."""
+    """The place where it stands, in words such as "line 3"."""
 
 
 class Fault(NamedTuple):
