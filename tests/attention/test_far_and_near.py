@@ -540,3 +540,13 @@ def test_layers_that_are_compiled_alone_break_the_graph_and_go_on():
     for layer in encoder.layers:
         layer.compile(backend="eager")
     assert torch.allclose(encoder(ids, backend="far-and-near").hidden, before, atol=1e-6)
+
+
+@pytest.mark.parametrize(("capability", "two_sided"), [("AVX2", 6144), ("AVX512", 3072), ("DEFAULT", 6144)])
+def test_texts_from_which_it_is_chosen_for_a_table_beside_low_rank(monkeypatch, capability, two_sided):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    for causal, least in ((False, two_sided), (True, 3072)):
+        for keys in (least - 1, least):
+            q, term = torch.empty(1, 4, keys, 64, device="meta"), {"bias": "learned", "rank": 64, "training": True}
+            call = replace(Call.of(q, q), device=torch.device("cpu"), reach=257, causal=causal, **term)
+            assert (choose_backend(call).name == "far-and-near") == (keys == least)

@@ -54,6 +54,8 @@ class Call:
     causal, of padding or none; 0 = no term depends on the distance, None = there are none."""
     edges: tuple[int, int] | None = None
     """The columns of T + S - 1 distances between which those diagonals are; None = there are none."""
+    causal: bool = False
+    """The mask hides keys after a query."""
     masked: bool = False
     """The mask differs between examples, so that bias and mask together need a matrix for each."""
     training: bool = False
@@ -115,13 +117,12 @@ class Call:
                 # a causal mask hides what is far on the right, or it hides a part of what is constant
                 constant = edges[0] < mask.high - shift + self.queries - 1 < edges[1]
         reach = (0 if edges is None else edges[1] - edges[0] - 1) if constant else None
-        has_matrix = bias is not None or rank > 0
         gpu, memory = _gpu(self.device)
         return replace(
             self,
             head_dim=self.head_dim * terms.widening if terms.query_moves else self.head_dim,
             return_lse=self.return_lse or bool(terms.sinks),
-            bias="learned" if learns else "fixed" if has_matrix else "none",
+            bias="learned" if learns else "fixed" if bias is not None or rank > 0 else "none",
             rank=rank,
             structured=structured,
             content=bool(terms.content),
@@ -129,6 +130,7 @@ class Call:
             span=span,
             reach=reach,
             edges=edges,
+            causal=isinstance(mask, Mask) and mask.high is not None,
             masked=masked,
             training=training,
             traced=traced,
@@ -154,6 +156,5 @@ def _gpu(device: torch.device) -> tuple[str, int]:
     if device.type != "cuda" or not torch.cuda.is_available():
         return "", 0
     card = cast(Any, torch.cuda).get_device_properties(device)
-    if torch.version.hip is not None:
-        return card.gcnArchName.split(":")[0], card.total_memory  # "gfx942:sramecc+:xnack-"
-    return f"sm_{card.major}{card.minor}", card.total_memory
+    amd = torch.version.hip is not None  # "gfx942:sramecc+:xnack-"
+    return card.gcnArchName.split(":")[0] if amd else f"sm_{card.major}{card.minor}", card.total_memory

@@ -13,7 +13,7 @@ from wordorder.ops import Bias, Mask
 OPERATORS = {"cpu": "_scaled_dot_product_flash_attention_for_cpu", "cuda": "_scaled_dot_product_flash_attention"}
 """torch's fused kernels, private operators: they return the log-sum-exp, and their backward passes take it."""
 FEWEST_KEYS = {torch.bfloat16: (512, 1024, 1024), torch.float32: (2048, 2048, 3072), torch.float64: (2048, 2048, 3072)}
-"""Keys from which it was measured to be faster than tiles: with low rank alone, with a table alone, with both."""
+"""Keys from which it beat tiles: of low rank, a table, both (two-sided without AVX-512 twice); twice for inference."""
 NARROW = {torch.bfloat16: 4, torch.float32: 8, torch.float64: 8}
 """The band where the table differs is at most one part in so many of the keys."""
 
@@ -44,8 +44,8 @@ class FarAndNear(Backend):
         if call.device.type != "cpu" or call.reach is None or not (call.content or call.bias != "none"):
             return False
         kind = 0 if call.reach == 0 else 2 if call.rank else 1
-        least = max(FEWEST_KEYS[call.dtype][kind], NARROW[call.dtype] * call.reach)
-        least *= 1 if call.training else 2  # all layers share what SDPA writes out
+        slow = kind == 2 and not call.causal and "AVX512" not in torch.backends.cpu.get_cpu_capability()
+        least = max(FEWEST_KEYS[call.dtype][kind], NARROW[call.dtype] * call.reach) * (1 + slow) * (2 - call.training)
         return call.keys >= least and call.queries * call.keys >= least**2
 
     def prepare(self, terms: Terms, mask: Mask | Tensor | None, call: Call) -> Any:
