@@ -66,11 +66,11 @@ def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
 
 def warn_of_few_examples(recipe: "Recipe") -> None:
     """Print one line on stderr where validation or test of a small source have few examples."""
-    from wordorder.tasks import held_out_examples
-    from wordorder.training.runs.run import few_examples
+    from wordorder.tasks import prepare_small
+    from wordorder.training.runs.run import examples_in, few_examples
 
-    counts = held_out_examples(recipe.data, recipe.tokenizer)
-    if counts is not None and (few := few_examples(counts)):
+    prepared = prepare_small(recipe.data, recipe.tokenizer)
+    if prepared is not None and (few := few_examples(examples_in(prepared.statistics))):
         print(printable(few), file=sys.stderr)
 
 

@@ -19,18 +19,18 @@ from wordorder.training.recipe.pretrained import is_host
 
 if TYPE_CHECKING:
     from wordorder.comparison.results_file import MatchedBudget
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import DataConfig
     from wordorder.training import Recipe
 
 
 def costs_of(recipe: Recipe) -> tuple[list[dict[str, Any]], MatchedBudget | None]:
     """Count every arm of a recipe, or its one model, with the sizes that compare.match and compare.history give it.
 
-    The vocabulary is that of training where it is cheap to know (`exact_vocab_size`). Beside the arms' names and what
+    The vocabulary is that of training where it takes seconds to know (`prepare_small`). Beside the arms' names and what
     `cost_of` counts it returns what was changed so that arms agree, None without arms.
     """
-    from wordorder.tasks import exact_vocab_size
-
-    size_of, budget = cache(exact_vocab_size), None
+    size_of, budget = cache(_vocab_size), None
     if recipe.compare is None:
         recipes = {recipe.name: _with_vocabulary(recipe, size_of)}
     else:
@@ -52,6 +52,15 @@ def cost_of(recipe: Recipe) -> dict[str, Any]:
     """
     config, known = _counted_config(recipe)
     return {"vocab_size": config.vocab_size, "vocab_size_is_upper_bound": not known, **cost_of_config(recipe, config)}
+
+
+def _vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
+    from wordorder.data import fixed_vocab_size
+    from wordorder.tasks import prepare_small
+
+    fixed = fixed_vocab_size(tokenizer)
+    prepared = prepare_small(data, tokenizer) if fixed is None else None
+    return fixed if prepared is None else prepared.statistics["vocab_size"]
 
 
 def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Recipe:

@@ -17,7 +17,7 @@ from wordorder.tasks.catalog import (
 from wordorder.tasks.task import Corpus, Metric, Task, TaskOption
 
 if TYPE_CHECKING:
-    from wordorder.tasks.preparation import exact_vocab_size, held_out_examples, prepare
+    from wordorder.tasks.preparation import prepare, prepare_small
 
 __all__ = [
     "TASKS",
@@ -27,17 +27,16 @@ __all__ = [
     "Task",
     "TaskOption",
     "check_data",
-    "exact_vocab_size",
-    "held_out_examples",
     "known_metrics",
     "metric_fault",
     "metric_names",
     "model_class",
     "prepare",
+    "prepare_small",
     "tasks_of",
     "token_faults",
 ]
 
 # they load numpy and torch
-_NAMES = ("exact_vocab_size", "held_out_examples", "prepare")
+_NAMES = ("prepare", "prepare_small")
 __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(_NAMES, f"{__name__}.preparation"))

@@ -12,13 +12,12 @@ from wordorder.data.cache import default_cache_dir
 from wordorder.data.duplicates import check_leakage, duplicates
 from wordorder.data.examples.datasets import PreparedData
 from wordorder.data.generated import GENERATED
-from wordorder.data.readers import PACKED
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
-from wordorder.data.settings import LANES, NONE, SPLITS, TokenizerConfig, generated_task
-from wordorder.data.sources import find_files, find_parts
+from wordorder.data.settings import LANES, SPLITS, TokenizerConfig
+from wordorder.data.sources import find_parts
 from wordorder.data.split import Split, TrainingTexts, divide, undivided
 from wordorder.data.table import Integers, Texts, read_texts
-from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer
+from wordorder.data.tokenizers.tokenizer import adds_special_tokens, load_tokenizer
 from wordorder.data.tokens import Tokens, encode_column
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.streams import progress_bar
@@ -35,8 +34,8 @@ MOST_UNSAID_UNKNOWN, MOST_UNKNOWN = 0.01, 0.5
 MOST_CLASSES = 100
 """Classes whose numbers are told."""
 
-MOST_COUNTED = 32 * 2**20
-"""Bytes of the source's files up to which `exact_vocab_size` reads them."""
+MOST_SMALL = 2**25
+"""Bytes of the source's files up to which `prepare_small` prepares them."""
 
 
 def read(
@@ -246,70 +245,22 @@ def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:
         )
 
 
-def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
-    """Return the size of the vocabulary where it is cheap to know, or else None.
+def prepare_small(
+    data: DataConfig, tokenizer: TokenizerConfig, *, cache_dir: Path | None = None
+) -> PreparedData | None:
+    """Return what `prepare` does where that takes seconds; None for more text, and for data in which it finds faults.
 
-    Cheap are byte and existing, which no text decides, any of a generated task, and characters of a source on this
-    machine that is small and not packed. A source that cannot be read gives None: `prepare` says what is wrong with it.
-
-    Raises:
-        BadInput, MissingExtra: as in `fixed_vocab_size`.
+    It takes seconds for a generated task, and for files of this machine that have `MOST_SMALL` bytes in all.
     """
-    fixed = fixed_vocab_size(tokenizer)
-    if fixed is None and data.generated is not None:
-        texts = read(data)
-        trained = load_tokenizer(tokenizer, TrainingTexts(texts, split(texts, data)), cache_dir=default_cache_dir())
-        return max(trained.get_vocab().values()) + 1
-    if fixed is not None or tokenizer.kind != "character":
-        return fixed
-    small = _small_split(data)
-    return None if small is None else len(characters(TrainingTexts(*small), tokenizer))
-
-
-def held_out_examples(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, int] | None:
-    """Return about how many examples validation and test have, or None where it is not cheap to know.
-
-    Of text that is cut into segments, a token is taken for one character, or for four where tokens are pieces of words.
-    Cheap is what `exact_vocab_size` calls so.
-    """
-    small = None if data.generated is not None else _small_split(data)
-    if small is None:
-        return None
-    texts, parts = small[0], {"validation": small[1].validation, "test": small[1].test}
-    task = TASKS[data.task]
-    if task.labels is not None or task.translates:
-        return {name: len(rows) for name, rows in parts.items()}
-    letters = (data.length or 1) * (1 if tokenizer.kind in ("character", "byte") else 4)
-    characters_of = texts.numbers("characters")
-    return {name: -(-int(characters_of[rows].sum()) // letters) for name, rows in parts.items()}
-
-
-def _small_split(data: DataConfig) -> tuple[Texts, Split] | None:
+    log = ReadingLog(skip=data.skip_unreadable)
     try:
-        if not _is_small(data):
-            return None
-        texts = read(data)
-        return texts, split(texts, data)
+        if data.generated is None:
+            stamps = [part.stamp for part in find_parts(data, TASKS[data.task].columns(data), log)]
+            if None in stamps or sum(size for stamp in stamps for _, size, _, _ in stamp or ()) > MOST_SMALL:
+                return None
+        return prepare(data, tokenizer, seed=data.seed, cache_dir=cache_dir)
     except (BadInput, MissingExtra, OSError):
         return None
-
-
-def _is_small(data: DataConfig) -> bool:
-    size = 0
-    for name in ("", "validation_", "test_"):
-        for option in (f"{name}source", f"{name}target_source"):
-            source: str | None = getattr(data, option)
-            if source in (None, NONE, "sotu") or generated_task(source) is not None:
-                continue
-            path = Path(source).expanduser()
-            if source.startswith("hub:"):
-                return False
-            files = [path] if path.is_file() else find_files(f"data.{option}", source, data.format)[1]
-            # what they unpack to is not known
-            if any(file.suffix.lower() in (*PACKED, ".parquet") for file in files):
-                return False
-            size += sum(file.stat().st_size for file in files)
-    return size <= MOST_COUNTED
 
 
 def describe(

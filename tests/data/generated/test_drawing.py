@@ -9,7 +9,6 @@ from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import data_settings
 from wordorder.tasks import DataConfig, prepare
-from wordorder.tasks.preparation import exact_vocab_size
 from wordorder.training import read_recipe
 
 
@@ -92,12 +91,6 @@ def test_punctuation_tells_generated_texts_apart():
     # without "-" two texts of different lengths have the same words
     data = task("recall", leakage="error", length=128, train_examples=2000, test_examples=100, train_lengths=(1, 4))
     assert prepare(data, TokenizerConfig(kind="whitespace"), seed=0).statistics["dropped_duplicates"] == 0
-
-
-def test_the_vocabulary_is_known_before_training():
-    data = task("parity", train_examples=50, test_examples=20, length=256)
-    found = exact_vocab_size(data, TokenizerConfig(kind="whitespace"))
-    assert found == prepare(data, TokenizerConfig(kind="whitespace"), seed=0).statistics["vocab_size"] == 7
 
 
 RECIPE = """
