@@ -9,11 +9,13 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from wordorder.errors import BadInput, RunFailed
+from wordorder.launch import is_main
 
 _ESCAPE = "wordorder-escape"
 # All but line feed and tab: escape sequences move a terminal's cursor, and others turn the direction of what follows.
@@ -100,18 +102,32 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
+EVERY = 10.0
+"""Seconds between two lines of progress where stderr is no terminal."""
+
+
 @contextmanager
-def progress_bar(title: str) -> Generator[Callable[[int, int], None]]:
-    """Show a bar on stderr from the first call of (done, total) on, if it is a terminal."""
+def progress_bar(title: str) -> Generator[Callable[[int, int | None], None]]:
+    """Show on stderr how far a long work is, from the first call of (done, total) on, None for an unknown total.
+
+    On a terminal it is a bar, elsewhere, as in a log, a line every `EVERY` seconds; of several processes the first one
+    shows it.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
-    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    task = bar.add_task(title, total=None)
+    shown, lines = is_main(), not sys.stderr.isatty()
+    bar = Progress(console=Console(stderr=True), transient=True, disable=lines or not shown)
+    task, due = bar.add_task(title, total=None), time.monotonic() + EVERY
 
-    def show(done: int, total: int) -> None:
+    def show(done: int, total: int | None) -> None:
+        nonlocal due
         bar.start()
         bar.update(task, completed=done, total=total)
+        if shown and lines and time.monotonic() >= due:
+            due = time.monotonic() + EVERY
+            of = f" of {total:,} ({done / max(1, total):.0%})" if total is not None else ""
+            print(f"{title}: {done:,}{of}", file=sys.stderr, flush=True)
 
     try:
         yield show

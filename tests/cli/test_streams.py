@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from wordorder import streams
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the streams are set up by a POSIX shell")
 
 
@@ -96,3 +98,20 @@ def test_a_recipe_with_letters_beyond_ascii_is_read_in_every_locale(tmp_path: Pa
     done = shell(command, tmp_path, LC_ALL="POSIX", PYTHONIOENCODING="ascii")
     assert done.stderr == ""
     assert done.stdout == 'output_dir = "na\\u00efve"\n'
+
+
+def test_a_log_gets_a_line_of_progress_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def lines() -> list[str]:
+        with streams.progress_bar("Encoding, texts") as shown:
+            shown(1_000, 4_000)
+            shown(2_000, None)
+        return capsys.readouterr().err.splitlines()
+
+    assert lines() == []
+    monkeypatch.setattr(streams, "EVERY", 0.0)
+    assert lines() == ["Encoding, texts: 1,000 of 4,000 (25%)", "Encoding, texts: 2,000"]
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert lines() == []

@@ -42,10 +42,10 @@ def calls(monkeypatch):
     return counts
 
 
-def encode(tokenizer, folder, *, sentences=True, texts=TEXTS):
+def encode(tokenizer, folder, *, sentences=True, texts=TEXTS, **options):
     rows = np.arange(len(texts))
     table = Texts.of(map(Text, texts))
-    return encode_column(table, "text", rows, tokenizer, sentences=sentences, cache_dir=folder)
+    return encode_column(table, "text", rows, tokenizer, sentences=sentences, cache_dir=folder, **options)
 
 
 def same(one, other):
@@ -65,7 +65,7 @@ def slowly(text, encoder):
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte", "character", "word"])
 @pytest.mark.parametrize("lowercase", [False, True])
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_whole_texts_are_encoded_as_their_sentences(tmp_path_factory, kind, lowercase, data):
     folder = tmp_path_factory.getbasetemp() / "tokenizers"
@@ -136,7 +136,11 @@ def test_a_changed_byte_or_a_cut_file_is_encoded_again(tokenizer, tmp_path, call
 def test_shards_together_are_the_whole_and_are_gone_at_the_end(tokenizer, tmp_path, monkeypatch):
     whole = encode(tokenizer, tmp_path / "one")
     monkeypatch.setattr(tokens, "_SHARD", 1000)
-    assert same(encode(tokenizer, tmp_path / "two"), whole)
+    reports = list[tuple[int, int]]()
+    assert same(encode(tokenizer, tmp_path / "two", progress=lambda *numbers: reports.append(numbers)), whole)
+    assert len(reports) > 1
+    assert reports == sorted(reports)
+    assert {total for _, total in reports} == {len(TEXTS)} == {reports[-1][0]}
     assert len(list((tmp_path / "two" / "tokens").iterdir())) == 2  # the file and its note
 
 

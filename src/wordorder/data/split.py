@@ -1,7 +1,7 @@
 """Split texts into train, validation and test before anything else is done, tokeniser training included."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,16 +28,24 @@ class Split:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
+_REPORTED = 1_000
+"""Texts between two reports of progress."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingTexts:
     """The texts that a tokeniser is trained on, as often as they are read: the training split, and nothing else."""
 
     texts: Texts
     split: Split
+    progress: Callable[[int, int | None], None] = lambda done, total: None
+    """Called now and then with the number of texts read this time, and of all."""
 
     def __iter__(self) -> Iterator[str]:
         columns = (self.texts.strings(column, self.split.train) for column in ("text", "pair"))
-        for text, pair in zip(*columns, strict=True):
+        for number, (text, pair) in enumerate(zip(*columns, strict=True)):
+            if number and not number % _REPORTED:
+                self.progress(number, len(self.split.train))
             yield from (text, pair) if pair else (text,)
 
 

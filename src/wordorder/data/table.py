@@ -3,7 +3,7 @@
 import math
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -19,6 +19,7 @@ from wordorder.data.reading_log import UNREADABLE, ReadingLog
 from wordorder.data.settings import SPLITS, Columns, DataSettings
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import one_line
+from wordorder.streams import progress_bar
 
 try:
     import pyarrow
@@ -158,6 +159,8 @@ class _Writer:
         self._characters = 0
         self.count = 0
         """Texts that were added."""
+        self.progress: Callable[[int, int | None], None] = lambda done, total: None
+        """Called with the number of texts after each batch."""
 
     def __enter__(self) -> "_Writer":
         return self
@@ -190,6 +193,7 @@ class _Writer:
     def _flush(self) -> None:
         if self._rows:
             self._file.write_batch(arrow.RecordBatch.from_pylist(self._rows, schema=_SCHEMA))
+            self.progress(self.count, None)
         self._rows, self._characters = [], 0
 
 
@@ -273,8 +277,9 @@ class _Faults:
 def _read(parts: Sequence[Part], data: DataSettings, columns: Columns, log: ReadingLog, writer: _Writer) -> int:
     """Write all texts, and return the number of rows without text."""
     missing, unreadable, empty = _Faults(), _Faults(), 0
-    for part in parts:
-        empty += _read_part(part, columns, log, missing, unreadable, writer)
+    with progress_bar("Reading texts") as writer.progress:
+        for part in parts:
+            empty += _read_part(part, columns, log, missing, unreadable, writer)
     if unreadable.number:
         missing.extend(unreadable)
         raise BadInput(missing.lines(f"; {_SKIP}"))

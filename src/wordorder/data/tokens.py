@@ -169,7 +169,7 @@ def encode_column(
     *,
     sentences: bool,
     cache_dir: Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Tokens:
     """Encode a column of texts, or map what an earlier run encoded of the same texts by the same tokeniser.
 
@@ -187,9 +187,16 @@ def encode_column(
     if cached is not None:
         return cached
     shards = _shards(texts, rows)
+    starts = np.cumsum([0, *map(len, shards)]).tolist()
+
+    def of_shard(start: int) -> Callable[[int, int | None], None]:
+        return lambda done, total: progress(start + done, len(rows))
+
     parts = (
-        encode_column(texts, column, shard, tokenizer, sentences=sentences, cache_dir=cache_dir, progress=progress)
-        for shard in shards
+        encode_column(
+            texts, column, shard, tokenizer, sentences=sentences, cache_dir=cache_dir, progress=of_shard(start)
+        )
+        for shard, start in zip(shards, starts[:-1], strict=True)
     )
     if len(shards) < 2:
         parts = _encoded(texts.strings(column, rows), len(rows), tokenizer, sentences=sentences, progress=progress)
@@ -220,7 +227,7 @@ def _encoded(
     tokenizer: "PreTrainedTokenizerFast",
     *,
     sentences: bool,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int, int | None], None],
 ) -> Iterator[Tokens]:
     encoder, done, sep_id = encoder_of(tokenizer), 0, tokenizer.sep_token_id
     assert isinstance(sep_id, int), "load_tokenizer refuses a tokenizer without this special token"

@@ -118,7 +118,7 @@ def prepare(
     divided = undivided(texts, data, task.columns(data)) if whole else split(texts, data)
     parts = {name: rows for name, rows in divided.parts().items() if len(rows)}
     check_leakage(texts, divided, data, log)
-    trained = load_tokenizer(tokenizer, TrainingTexts(texts, divided), cache_dir=cache_dir)
+    trained = _tokenizer(tokenizer, texts, divided, cache_dir)
     if task.masks_tokens and trained.mask_token is None:
         raise BadInput(f"tokenizer.path {tokenizer.path} has no mask_token, which task {task.name} needs")
     if trained.pad_token_id in (trained.eos_token_id, trained.sep_token_id):
@@ -164,6 +164,11 @@ def prepare(
     return replace(prepared, validation=prepared.test) if divided.validation is divided.test else prepared
 
 
+def _tokenizer(config: TokenizerConfig, texts: Texts, divided: Split, cache_dir: Path) -> "PreTrainedTokenizerFast":
+    with progress_bar("Training the tokenizer, texts") as progress:
+        return load_tokenizer(config, TrainingTexts(texts, divided, progress), cache_dir=cache_dir)
+
+
 def _classes(corpus: Corpus) -> dict[str, dict[str, int]]:
     """Return how often each class is there in each split, or each answer of a task that has few: the most frequent."""
     data = corpus.data
@@ -185,7 +190,7 @@ def _tokens(
 ) -> dict[str, dict[str, Tokens]]:
     """Return the tokens of texts, and of pairs where there are any, of each split."""
     columns = ("text", "pair") if texts.has_pairs else ("text",)
-    with progress_bar("Encoding") as progress:
+    with progress_bar("Encoding, texts") as progress:
         return {
             column: {
                 name: encode_column(
@@ -293,7 +298,7 @@ def describe(
         for name, rows in divided.parts().items()
         if len(rows) and not (name == "validation" and divided.validation is divided.test)
     }
-    trained = load_tokenizer(tokenizer, TrainingTexts(texts, divided), cache_dir=cache_dir)
+    trained = _tokenizer(tokenizer, texts, divided, cache_dir)
     tokens = _tokens(texts, parts, trained, sentences=False, cache_dir=cache_dir)
     # generated texts are drawn apart, and all are nearly the same: strings of few words
     sought = {} if data.generated is not None else parts
