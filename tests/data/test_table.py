@@ -83,7 +83,7 @@ def test_a_changed_file_is_read_again(tmp_path, reads, change):
     assert [text.text for text in found] == [json.loads(line)["text"] for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("fields", [{"label_column": "text"}, {"delimiter": ";"}, {"skip_unreadable": True}])
+@pytest.mark.parametrize("fields", [{"label_column": "text"}, {"file_encoding": "cp1252"}, {"skip_unreadable": True}])
 def test_another_way_to_read_is_another_table(tmp_path, reads, fields):
     path = write(tmp_path / "a.jsonl", [{"text": "ab"[n % 2] * 9, "label": "ab"[n % 2]} for n in range(9)])
     read(config(path), cache_dir=tmp_path / "cache")
@@ -284,10 +284,22 @@ def test_an_encoding_that_is_not_named_is_asked_for(tmp_path, content, remedy):
         read(config(tmp_path / "a.csv", "masked-lm"))
 
 
+@pytest.mark.parametrize("fields", [{"delimiter": ";"}, {"quoting": "none"}, {"columns": ("text", "more")}])
+def test_options_of_tables_are_refused_where_no_file_is_one(tmp_path, fields):
+    (name,) = fields
+    for ending in ("jsonl", "csv"):
+        (tmp_path / f"a.{ending}").write_text('{"text": "a"}\n' if ending == "jsonl" else "text;more\na;b\n")
+    with pytest.raises(BadInput, match=rf"data\.{name} is for csv and tsv, and the source has neither; leave it out"):
+        read(config(tmp_path / "a.jsonl", "masked-lm", **fields))
+    columns = {"columns": ("text", "more")} if name != "columns" else {}
+    beside = {"test_source": str(tmp_path / "a.csv"), "delimiter": ";", **columns, **fields}
+    assert len(read(config(tmp_path / "a.jsonl", "masked-lm", **beside)))
+
+
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"format": "xml"}, r"data\.format: unknown value 'xml'; valid"),
+        ({"format": "papyrus"}, r"data\.format: unknown value 'papyrus'; valid"),
         ({"file_encoding": "latin-99"}, r"data\.file_encoding: 'latin-99' is no encoding of files"),
         ({"file_encoding": "undefined"}, r"data\.file_encoding: 'undefined' is no encoding of files"),
         ({"file_encoding": "a\0b"}, r"data\.file_encoding: .* is no encoding of files"),

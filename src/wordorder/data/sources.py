@@ -35,7 +35,8 @@ def find_parts(data: DataSettings, columns: Columns, log: ReadingLog) -> list[Pa
         log: takes what is left out of folders and globs.
 
     Raises:
-        BadInput: there is no such file, a file is of no split, or a task needs other files.
+        BadInput: there is no such file, a file is of no split, a task needs other files, or no file is read by an
+            option.
         MissingExtra: the reader's package is not installed.
     """
     sources = {"validation": data.validation_source, "test": data.test_source}
@@ -45,6 +46,8 @@ def find_parts(data: DataSettings, columns: Columns, log: ReadingLog) -> list[Pa
             parts += [
                 replace(part, split=split, named=True) for part in _parts(f"{split}_", source, data, columns, log)
             ]
+    if not any(part.delimited for part in parts) and (unused := data.given("columns", "delimiter", "quoting")):
+        raise BadInput([f"data.{name} is for csv and tsv, and the source has neither; leave it out" for name in unused])
     return parts
 
 
@@ -82,9 +85,16 @@ def _parts(name: str, source: str, data: DataSettings, columns: Columns, log: Re
 
 def _part_of(path: Path, split: str | None, reading: Reading, data: DataSettings, columns: Columns) -> Part:
     by_rule = columns.translated and is_scan(path)
-    read = read_scan if by_rule else READERS[data.format or format_of(path) or ""].read
-    rows = partial(read, path, reading)
-    return Part(origin=str(path), rows=rows, stamp=(stamp_of(path),), split=split, by_rule=by_rule, pairs=by_rule)
+    reader = READERS[data.format or format_of(path) or ""]
+    return Part(
+        origin=str(path),
+        rows=partial(read_scan if by_rule else reader.read, path, reading),
+        stamp=(stamp_of(path),),
+        split=split,
+        by_rule=by_rule,
+        delimited=reader.delimited,
+        pairs=by_rule,
+    )
 
 
 def _is_running(path: Path, data: DataSettings) -> bool:

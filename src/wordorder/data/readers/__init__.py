@@ -19,14 +19,16 @@ class Format(NamedTuple):
     """Endings of the names of such files."""
     running: bool = False
     """True for running text, which has no columns."""
+    delimited: bool = False
+    """True where data.columns, data.delimiter and data.quoting say how it is read."""
 
 
 READERS = {
     "text": Format(read_text, (".txt",), running=True),
     "tokens": Format(read_wikitext, (".tokens",), running=True),
     "jsonl": Format(read_json_lines, (".jsonl", ".ndjson")),
-    "csv": Format(read_csv, (".csv",)),
-    "tsv": Format(read_tsv, (".tsv",)),
+    "csv": Format(read_csv, (".csv",), delimited=True),
+    "tsv": Format(read_tsv, (".tsv",), delimited=True),
     "parquet": Format(read_parquet, (".parquet",)),
 }
 """Value of data.format -> format."""

@@ -67,6 +67,8 @@ class Part:
     by_rule: bool = False
     """The translations are made from the texts by a rule, so that many texts have the same one: a text of the test may
     share its translation with one of training, and only the pair must not be there."""
+    delimited: bool = False
+    """It is a table of csv or tsv."""
     pairs: bool = False
     """The columns are `text` and `target`, whatever [data] calls them."""
 
