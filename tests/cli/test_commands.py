@@ -266,10 +266,10 @@ def cost_of_one(*overrides: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("overrides", "size", "bound"),
     [
-        ([], 13, False),
+        ([], 64, True),
         (["tokenizer.kind=character", "tokenizer.vocab_size=300"], 22, False),
         (["tokenizer.kind=character", "tokenizer.vocab_size=16"], 16, False),
-        (["tokenizer.kind=wordpiece", "tokenizer.vocab_size=300"], 57, False),
+        (["tokenizer.kind=wordpiece", "tokenizer.vocab_size=300"], 300, True),
         (["tokenizer.kind=byte"], 261, False),
         (["tokenizer.kind=existing", "tokenizer.path=run/model"], 13, False),
         (["tokenizer.kind=byte", "model.vocab_size=512"], 512, False),

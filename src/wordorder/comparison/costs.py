@@ -59,7 +59,8 @@ def _vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
     from wordorder.tasks import prepare_small
 
     fixed = fixed_vocab_size(tokenizer)
-    prepared = prepare_small(data, tokenizer) if fixed is None else None
+    quick = data.generated is not None or tokenizer.kind == "character"  # others nearly always fill theirs
+    prepared = prepare_small(data, tokenizer) if fixed is None and quick else None
     return fixed if prepared is None else prepared.statistics["vocab_size"]
 
 
