@@ -27,9 +27,9 @@ def cost(
 
     Arms are counted with the widths and segments that compare.match and compare.history give them.
 
-    The vocabulary is that of training where it takes seconds to know: of byte, of an existing tokenizer, of a generated
-    task, and of at most 32 MB of text on this machine, which is prepared as for training, and kept for it. Otherwise it
-    is assumed to have its largest size, tokenizer.vocab_size.
+    The vocabulary is that of training where it is cheap to know: byte, an existing tokenizer, a generated task, and
+    characters of at most 32 MB of text on this machine. Otherwise no data is read, and it is assumed to have its
+    largest size, tokenizer.vocab_size.
     """
     from wordorder.comparison.costs import costs_of
     from wordorder.training.recipe.recipe import check_overrides

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def costs_of(recipe: Recipe) -> tuple[list[dict[str, Any]], MatchedBudget | None]:
     """Count every arm of a recipe, or its one model, with the sizes that compare.match and compare.history give it.
 
-    The vocabulary is that of training where it takes seconds to know (`prepare_small`). Beside the arms' names and what
+    The vocabulary is that of training where it is cheap to know (`_vocab_size`). Beside the arms' names and what
     `cost_of` counts it returns what was changed so that arms agree, None without arms.
     """
     size_of, budget = cache(_vocab_size), None

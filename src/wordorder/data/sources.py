@@ -35,8 +35,8 @@ def find_parts(data: DataSettings, columns: Columns, log: ReadingLog) -> list[Pa
         log: takes what is left out of folders and globs.
 
     Raises:
-        BadInput: there is no such file, a file is of no split, a task needs other files, or no file is read by an
-            option.
+        BadInput: there is no such file, a file is of no split, a task needs other files, or an option is for
+            files of another format.
         MissingExtra: the reader's package is not installed.
     """
     sources = {"validation": data.validation_source, "test": data.test_source}
