@@ -193,7 +193,8 @@ def test_a_task_is_one_file_and_one_entry_and_a_metric_is_two_places(tmp_path: P
     for test in (
         "test_it_is_trained_evaluated_and_compared",
         "test_a_task_knows_its_own_saved_models_and_no_other_does[cosine-similarity]",
-        "test_every_metric_that_a_recipe_may_name_is_a_score[cosine-similarity]",
+        "test_every_metric_that_a_recipe_may_name_is_a_score[cosine-similarity-False]",
+        "test_scores_of_two_processes_are_those_of_one[cosine-similarity-False]",
         "test_every_metric_can_be_the_headline[mean_absolute_error]",
         "test_help_loads_no_heavy_module[arguments0]",
     ):

@@ -37,7 +37,7 @@ from wordorder.comparison.statistics.summary import quality_of
 from wordorder.data.generated import GENERATED
 from wordorder.encodings import CATALOG, names_of, options_of
 from wordorder.encodings.build import WORDS
-from wordorder.tasks.catalog import forms_of
+from wordorder.tasks.catalog import TASKS, forms_of, known_metrics
 from wordorder.training.recipe.schema import recipe_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,6 +341,26 @@ def generated_tasks() -> str:
     return "\n".join(lines)
 
 
+def metrics() -> str:
+    """Return the metrics that choose a checkpoint: of which tasks, of which of them the headline, what they say."""
+    lines = ["| metric | tasks | default headline of | meaning |", "| --- | --- | --- | --- |"]
+    for metric in known_metrics().values():
+        tasks, headlines = [], []
+        for name, task in TASKS.items():
+            for generated, where in ((False, name), (True, f"{name} (generated tasks)")):
+                if any(one.key == metric.key for one in task.metrics_of(generated)) and name not in tasks:
+                    tasks.append(where)
+                if task.headline_of(generated).key == metric.key and name not in headlines:
+                    headlines.append(where)
+        if metric.key == "perplexity":
+            tasks = ["ranks models; `loss` chooses their checkpoints"]
+        if any(one.key == metric.key and one.of_translations for task in TASKS.values() for one in task.metrics):
+            tasks = [name.replace("translation", "translation with `predict_with_generate`") for name in tasks]
+        meaning = metric.meaning.format(split="test")
+        lines.append(f"| `{metric.key}` | {', '.join(tasks)} | {', '.join(headlines)} | {meaning} |")
+    return "\n".join(lines)
+
+
 def settings(section: str) -> str:
     """Return a table of the names of a section of recipes: what each takes, its default and its meaning."""
     rows = ["| name | takes | default | meaning |", "| --- | --- | --- | --- |"]
@@ -389,6 +409,8 @@ def page_of(text: str, name: str) -> str:
                 return costs(prefix)
             case "catalogue", "tasks":
                 return generated_tasks()
+            case "catalogue", "metrics":
+                return metrics()
             case "recipe", section:
                 return settings(section)
             case _, _:

@@ -269,19 +269,45 @@ def test_pieces_of_a_text_on_two_processes_are_of_one_text():
     assert mine.scores() == pytest.approx(whole, rel=1e-6)
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_every_metric_that_a_recipe_may_name_is_a_score(task):
-    text = SimpleNamespace(characters=9, words=2, predicted=None)
+def tally_of(task, generated, rows):
+    """The tally of a task on texts or on a generated task, with some of six rows of predictions counted."""
+    text = SimpleNamespace(characters=9, words=2, predicted=object() if generated else None)
     examples = [] if task.labels else [text, text]
     data = DataSettings(source="sotu", task=task.name)
     tally = task.tally(CPU, data, classes=["a", "b"] if task.labels == "class" else [], examples=examples)
-    labels = torch.tensor([0, 1, 1]) if task.labels != "number" else torch.tensor([0.0, 1.0, 2.0])
-    logits = torch.randn(3, 1 if task.labels == "number" else 2)
-    tally.add(*(logits[None], labels[None]) if task.running_text else (logits, labels))
+    made = torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 3, 1 if task.labels == "number" else 2, generator=made)
+    labels = torch.randint(0, 2, (6, 3), generator=made)
+    if task.labels:
+        logits, labels = logits[:, 0], labels[:, 0].float() if task.labels == "number" else labels[:, 0]
+    tally.add(logits[rows], labels[rows])
     if task.translates:
-        tally.add_translations(["a b"], ["a c"])
-    named = {metric.key for metric in (task.headline, *task.beside)}
-    assert {*task.metric_names, task.progress_metric, *named} <= tally.scores().keys()
+        tally.add_translations(["a b", "c", "d", "e f", "g", "h"][rows], ["a c", "c", "d", "e", "g", "i"][rows])
+    return tally
+
+
+OF_TASKS = pytest.mark.parametrize("generated", [False, True])
+
+
+@OF_TASKS
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_metric_that_a_recipe_may_name_is_a_score(task, generated):
+    scores = tally_of(task, generated, slice(None)).scores()
+    shown = (*task.metrics_of(generated), task.headline_of(generated), *(() if generated else task.beside))
+    assert {"loss", task.progress_metric, *(metric.key for metric in shown)} <= scores.keys()
+
+
+@OF_TASKS
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_scores_of_two_processes_are_those_of_one(task, generated):
+    """Each number of a tally must be reduced: one that is forgotten is of the first process alone."""
+    mine, theirs = (tally_of(task, generated, rows) for rows in (slice(0, 4), slice(4, 6)))
+    # record what the other process gives, in order; then the first one combines with it
+    given = []
+    theirs.reduce(lambda tensor: given.append(tensor) or tensor, lambda rows: given.append(rows) or rows)
+    of_theirs = iter(given)
+    mine.reduce(lambda tensor: tensor + next(of_theirs), lambda rows: torch.cat((rows, next(of_theirs))))
+    assert mine.scores() == pytest.approx(tally_of(task, generated, slice(None)).scores(), rel=1e-6)
 
 
 @pytest.mark.parametrize(

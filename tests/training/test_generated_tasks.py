@@ -53,7 +53,7 @@ def trained(tmp_path, name, more="", model='encoding = "rope"'):
 
 def test_answers_are_trained_scored_and_written(tmp_path):
     found = trained(tmp_path, "reverse")
-    assert set(found.metrics["test"]) == {"loss", "accuracy", "perplexity", "tokens", "exact_match", "answers"}
+    assert {"loss", "accuracy", "exact_match", "answers"} <= set(found.metrics["test"])
     assert found.metrics["test"]["answers"] == 30
     measured = [row["validation_exact_match"] for row in found.curve if "validation_exact_match" in row]
     assert len(measured) > 1

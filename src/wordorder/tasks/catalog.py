@@ -128,17 +128,18 @@ def known_metrics() -> dict[str, Metric]:
 
 def metric_names() -> tuple[str, ...]:
     """Return the names of the metrics of all tasks, each once."""
-    return tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metric_names))
+    names = [name for task in TASKS.values() for name in task.metric_names]
+    return tuple(dict.fromkeys([*names, *(one.key for task in TASKS.values() for one in task.answer_metrics)]))
 
 
 def metric_fault(metric: str, task: str, *, generated: bool = False) -> str | None:
     """Return the reason why a run, perhaps of a generated task, cannot choose its best checkpoint by a metric."""
-    own = TASKS[task].answer_metrics if generated else ()
-    valid = dict.fromkeys((*TASKS[task].metric_names, *(metric.key for metric in own)))
+    valid = ("loss", *(metric.key for metric in TASKS[task].metrics_of(generated)))
     if metric in valid or metric not in metric_names():
         return None  # an unknown name is reported with the other names of [training]
-    others = ", ".join(name for name, other in TASKS.items() if metric in other.metric_names)
-    return f"training.metric_for_best_model: task {task} has no {metric} (task {others} has); valid: {', '.join(valid)}"
+    others = [name for name, other in TASKS.items() if any(one.key == metric for one in other.metrics_of(generated))]
+    elsewhere = f" (task {', '.join(others)} has)" if others else ""
+    return f"training.metric_for_best_model: task {task} has no {metric}{elsewhere}; valid: {', '.join(valid)}"
 
 
 def _tasks(names: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ class CausalLM(Task):
     pipeline = "text-generation"
     head = "ForCausalLM"
     metrics = (ACCURACY,)
-    answer_metrics = (ANSWERS,)
+    answer_metrics = (ANSWERS, ACCURACY)
     headline = PERPLEXITY
     beside = (
         Metric(

@@ -184,7 +184,7 @@ class AnswerTally(NextTokenTally):
 
 
 class CausalTally(NextTokenTally):
-    """A `TokenTally` of running text, with bits_per_character and word_perplexity, which no tokeniser changes.
+    """A `NextTokenTally` of running text, with bits_per_character and word_perplexity, which no tokeniser changes.
 
     bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
     of the sum in nats divided by its words by white space. Every token must be predicted once; the [SEP] after each

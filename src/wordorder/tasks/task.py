@@ -60,7 +60,7 @@ PERPLEXITY = Metric(
 ACCURACY = Metric(
     key="accuracy",
     name="accuracy",
-    meaning="share of the {split} split's examples that get their right label (higher is better)",
+    meaning="share of the {split} split's tokens or examples that are predicted right (higher is better)",
     higher_is_better=True,
     perfect=1.0,
 )
@@ -204,7 +204,7 @@ class Task(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`), beside the loss."""
     answer_metrics: ClassVar[tuple[Metric, ...]] = ()
-    """Metrics that it has on generated tasks (`data.source = "task:NAME"`), perhaps there alone; the first ranks."""
+    """Metrics on generated tasks (`data.source = "task:NAME"`), where they are others; the first ranks."""
     headline: ClassVar[Metric]
     """Metric by which comparisons rank its models where the recipe names none."""
     beside: ClassVar[tuple[Metric, ...]] = ()
@@ -251,8 +251,12 @@ class Task(ABC):
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Valid values of `training.metric_for_best_model`."""
+        """Valid values of `training.metric_for_best_model` on texts that are read."""
         return ("loss", *(metric.key for metric in self.metrics))
+
+    def metrics_of(self, generated: bool) -> tuple[Metric, ...]:
+        """Return the metrics that can choose a checkpoint, on a generated task or on texts that are read."""
+        return self.answer_metrics if generated and self.answer_metrics else self.metrics
 
     def headline_of(self, generated: bool) -> Metric:
         """Return the metric by which comparisons rank its models, on a generated task or on texts that are read."""

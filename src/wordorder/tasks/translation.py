@@ -45,7 +45,7 @@ class Translation(Task):
     pipeline = "translation"
     head = "ForConditionalGeneration"
     metrics = (ACCURACY, BLEU, EXACT_MATCH)
-    answer_metrics = (EXACT_MATCH,)
+    answer_metrics = (EXACT_MATCH, ACCURACY, BLEU)
     headline = BLEU
     beside = (PERPLEXITY, BLEU)
     options: ClassVar[frozenset[TaskOption]] = frozenset(

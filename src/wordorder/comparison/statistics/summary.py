@@ -29,7 +29,7 @@ def beside(results: Results) -> tuple[Metric, ...]:
     if task is None:
         return ()
     of_answers = _is_generated(results) and task.answer_metrics
-    shown = (*task.metrics, PERPLEXITY) if of_answers else task.beside
+    shown = (*task.answer_metrics, PERPLEXITY) if of_answers else task.beside
     return tuple(metric for metric in shown if metric.key != headline)
 
 
