@@ -156,8 +156,8 @@ class DenseTiles(TermTiles):
 class RelativeTiles(TilesByDistance):
     """A term ``q_i . r[j - i + T - 1 - first]``: queries (B or 1, H, T, D), vectors by distance (B or 1, H, ., D).
 
-    The product with the vectors of the tile's distances has one column per distance, and is read askew; beyond an edge
-    it has one column.
+    The product with the vectors of the tile's distances has one column per distance, and is read askew. Columns beyond
+    an edge are that of the edge: they are copied, and their gradients summed, since products cost more.
     """
 
     product = torch.empty(0)
@@ -190,7 +190,13 @@ class RelativeTiles(TilesByDistance):
         product_HRL = self.product[:size].view(heads, rows, rows + keys - 1)
         product_HRL[..., : columns.start].zero_()
         product_HRL[..., columns.stop :].zero_()
-        torch.bmm(q_HRD, r_HLD.transpose(1, 2), out=product_HRL[..., columns])
+        if self.edges is None:
+            torch.bmm(q_HRD, r_HLD.transpose(1, 2), out=product_HRL[..., columns])
+        else:
+            between, there_HRL = self._between(tile, columns), product_HRL[..., columns]
+            torch.bmm(q_HRD, r_HLD[:, between].transpose(1, 2), out=there_HRL[..., between])
+            for beyond, edge in self._beyond(between, r_HLD.shape[1]):
+                there_HRL[..., beyond] = there_HRL[..., edge, None]
         windows_HRE = _askew(product_HRL, keys)
         tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
 
@@ -198,15 +204,42 @@ class RelativeTiles(TilesByDistance):
         """Write the gradient with columns by distance, and add its products with the vectors and with the queries."""
         q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
         dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, tile)
+
+        def add(row: int, of_row_HRX: Tensor) -> None:
+            sums_HR1 = of_row_HRX.sum(-1, keepdim=True)
+            dq_HRD.add_(sums_HR1 * r_HLD[:, row, None])
+            dr_HLD[:, row] += (sums_HR1 * q_HRD).sum(1)
+
         if self.edges is not None and self.is_constant(tile):
             if r_HLD.shape[1]:
-                sums_HR1 = gradient_HRE.sum(-1, keepdim=True)
-                dq_HRD += sums_HR1 * r_HLD[:, :1]
-                dr_HLD[:, 0] += (sums_HR1 * q_HRD).sum(1)
+                add(0, gradient_HRE)
             return
         by_distance_HRL = self.spread(gradient_HRE)[..., columns]
-        dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
-        dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
+        if self.edges is None:
+            dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
+            dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
+            return
+        between = self._between(tile, columns)
+        dq_HRD.baddbmm_(by_distance_HRL[..., between], r_HLD[:, between])
+        dr_HLD[:, between].baddbmm_(by_distance_HRL[..., between].transpose(1, 2), q_HRD)
+        for beyond, edge in self._beyond(between, r_HLD.shape[1]):
+            add(edge, by_distance_HRL[..., beyond])
+
+    def _between(self, tile: TileSlice, columns: slice) -> slice:
+        """Return those of the tile's vectors that are not beyond an edge; where all are, the nearest one."""
+        assert self.edges is not None
+        count = columns.stop - columns.start
+        if not count:
+            return slice(0, 0)
+        lowest = self.queries - tile.rows.stop + tile.keys.start + columns.start
+        start = min(max(self.edges[0] - lowest, 0), count - 1)
+        return slice(start, max(min(self.edges[1] + 1 - lowest, count), start + 1))
+
+    @staticmethod
+    def _beyond(between: slice, count: int) -> list[tuple[slice, int]]:
+        """Return the vectors on each side beyond the edge, and the one at the edge, if there are some."""
+        sides = (slice(0, between.start), between.start), (slice(between.stop, count), between.stop - 1)
+        return [(side, edge) for side, edge in sides if side.start < side.stop]
 
     def _parts(self, pair: Sequence[Tensor], example: int, tile: TileSlice) -> tuple[Tensor, Tensor, slice]:
         """Return queries, the vectors there are for the tile, and their columns among its R + E - 1 distances."""
