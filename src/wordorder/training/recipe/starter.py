@@ -250,7 +250,7 @@ def _text(
 #
 # All keys: wordorder list schema. All encodings: wordorder list.
 [data]
-source = {_quoted(data)}  # a file, folder or glob of .txt .jsonl .csv .tsv .parquet, or hub:NAME
+source = {_quoted(data)}  # a file, folder or glob, or hub:NAME
 task = "{task}"
 {columns}length = {length}  # tokens of an example
 validation_fraction = {fraction}  # share of the documents that chooses the checkpoint
