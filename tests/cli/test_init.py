@@ -144,7 +144,8 @@ def test_translation_may_have_two_files():
     ],
 )
 def test_columns_have_the_names_of_the_file(folder, task, words, written):
-    rows = "".join(f"{text_of(number)} {number},{'good' if number % 2 else 'bad'}\n" for number in range(40))
+    stars = [("bad", "good")[number % 2] + (f" {number}" if task == "translation" else "") for number in range(40)]
+    rows = "".join(f"{text_of(number)} {number},{star}\n" for number, star in enumerate(stars))
     (folder / "opinions.csv").write_text("review,stars\n" + rows)
     call("init", "--data", "opinions.csv", "--task", task, "--text-column", "review", *words)
     data = read_recipe("recipe.toml").data

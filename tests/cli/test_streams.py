@@ -93,7 +93,7 @@ def test_a_recipe_with_letters_beyond_ascii_is_read_in_every_locale(tmp_path: Pa
     (tmp_path / "é").mkdir()
     recipe = recipe_text.replace('"run"', '"naïve"').replace("corpus", "é/cörpus")
     (tmp_path / "é/recipe.toml").write_text(recipe, encoding="utf-8")
-    (tmp_path / "é/cörpus.txt").write_text("the state of the union\n" * 9)
+    (tmp_path / "é/cörpus.txt").write_text("".join(f"the state of union number {n}\n" for n in range(6_000)))
     command = "wordorder train é/recipe.toml --dry-run | grep output_dir"
     done = shell(command, tmp_path, LC_ALL="POSIX", PYTHONIOENCODING="ascii")
     assert done.stderr == ""

@@ -1,10 +1,12 @@
 """`wordorder data RECIPE`: describe a corpus, and check whether its splits are apart."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe, warn_of_few_examples
+from wordorder.errors import BadInput
 from wordorder.streams import printable
 
 
@@ -28,7 +30,8 @@ def data(
         print_json({"recipe": str(recipe), **description})
         return
     print_description(description)
-    warn_of_few_examples(resolved)
+    with suppress(BadInput):  # what training refuses can be looked at
+        warn_of_few_examples(resolved)
 
 
 def print_description(description: dict[str, Any]) -> None:

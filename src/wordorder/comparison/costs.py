@@ -15,6 +15,7 @@ from wordorder.comparison.report.differences import listed
 from wordorder.comparison.report.table import lines
 from wordorder.comparison.results_file import ArmResult, Results, Summary
 from wordorder.comparison.statistics.summary import centre, middle, quality_of
+from wordorder.errors import BadInput, MissingExtra
 from wordorder.training.recipe.pretrained import is_host
 
 if TYPE_CHECKING:
@@ -59,9 +60,13 @@ def _vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
     from wordorder.tasks import prepare_small
 
     fixed = fixed_vocab_size(tokenizer)
-    quick = data.generated is not None or tokenizer.kind == "character"  # others nearly always fill theirs
-    prepared = prepare_small(data, tokenizer) if fixed is None and quick else None
-    return fixed if prepared is None else prepared.statistics["vocab_size"]
+    if fixed is not None or (data.generated is None and tokenizer.kind != "character"):
+        return fixed  # tokenizers of other kinds nearly always fill their vocabulary
+    try:
+        prepared = prepare_small(data, tokenizer)
+    except (BadInput, MissingExtra):  # a model can be counted before its texts are there
+        return None
+    return None if prepared is None else prepared.statistics["vocab_size"]
 
 
 def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Recipe:

@@ -19,7 +19,7 @@ from wordorder.data.split import Split, TrainingTexts, divide, undivided
 from wordorder.data.table import Integers, Texts, read_texts
 from wordorder.data.tokenizers.tokenizer import adds_special_tokens, load_tokenizer
 from wordorder.data.tokens import Tokens, encode_column
-from wordorder.errors import BadInput, MissingExtra
+from wordorder.errors import BadInput
 from wordorder.streams import progress_bar
 from wordorder.tasks.catalog import TASKS, DataConfig, token_faults
 from wordorder.tasks.task import Corpus, unknown_fraction
@@ -253,19 +253,21 @@ def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:
 def prepare_small(
     data: DataConfig, tokenizer: TokenizerConfig, *, cache_dir: Path | None = None
 ) -> PreparedData | None:
-    """Return what `prepare` does where that takes seconds; None for more text, and for data in which it finds faults.
+    """Return what `prepare` does where that takes seconds; None for more text.
 
     It takes seconds for a generated task, and for files of this machine that have `MOST_SMALL` bytes in all.
+
+    Raises:
+        BadInput, MissingExtra: as `prepare`, where it is called; as `find_parts` else.
     """
-    log = ReadingLog(skip=data.skip_unreadable)
-    try:
-        if data.generated is None:
-            stamps = [part.stamp for part in find_parts(data, TASKS[data.task].columns(data), log)]
-            if None in stamps or sum(size for stamp in stamps for _, size, _, _ in stamp or ()) > MOST_SMALL:
-                return None
-        return prepare(data, tokenizer, seed=data.seed, cache_dir=cache_dir)
-    except (BadInput, MissingExtra, OSError):
-        return None
+    if any(str(source).startswith("hub:") for source in (data.source, data.validation_source, data.test_source)):
+        return None  # of any size, and perhaps yet to be loaded
+    if data.generated is None:
+        log = ReadingLog(skip=data.skip_unreadable)
+        stamps = [part.stamp for part in find_parts(data, TASKS[data.task].columns(data), log)]
+        if None in stamps or sum(size for stamp in stamps for _, size, _, _ in stamp or ()) > MOST_SMALL:
+            return None
+    return prepare(data, tokenizer, seed=data.seed, cache_dir=cache_dir)
 
 
 def describe(
