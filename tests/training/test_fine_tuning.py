@@ -144,6 +144,13 @@ def test_a_saved_model_is_scored_as_its_run_scored_it(name, folder, request):
     assert alone == pytest.approx(result.metrics["validation"], rel=1e-3)
 
 
+def test_the_run_s_own_source_is_known_however_its_path_is_written(texts, folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    expected = pytest.approx(texts.metrics["validation"], rel=1e-5)
+    for source in (f"{folder.name}/train.jsonl", f"{folder}/../{folder.name}/train.jsonl"):
+        assert evaluate_model_dir(texts.model_dir, source, split="validation") == expected
+
+
 def test_a_test_that_the_run_had_not_is_no_split(texts, folder):
     with pytest.raises(BadInput, match="the data has no test split; valid: train, validation, all"):
         evaluate_model_dir(texts.model_dir, f"{folder}/train.jsonl")

@@ -19,7 +19,7 @@ from wordorder.inference.saved_model import (
 from wordorder.streams import printable
 from wordorder.tasks import TASKS, Task
 from wordorder.training.loop.progress import quiet_libraries
-from wordorder.training.recipe.sections import SOURCES, find_source
+from wordorder.training.recipe.sections import SOURCES, find_source, is_named
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
@@ -142,7 +142,7 @@ def evaluate_model_dir(
     from wordorder.training.loop.carried_memory import has_memory
 
     folder = Path(model_dir)
-    usual = "test" if not isinstance(data, str) or data_settings(folder).get("source") == data else "all"
+    usual = "test" if not isinstance(data, str) or _is_own(folder, data) else "all"
     split = split or usual
     data = _complete(folder, data, target)
     task = TASKS[data.task]
@@ -261,16 +261,28 @@ def _score_in_context(
     return {**tally.scores(), **how}
 
 
+def _is_own(folder: Path, source: str) -> bool:
+    """Tell whether a source is that of the model's run, however its path is written."""
+    own = data_settings(folder).get("source")
+    if own is None or is_named(own) or is_named(source):
+        return own == source
+    return len({Path(find_source(path, "source")[0]).resolve() for path in (own, source)}) == 1
+
+
 def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
+    from wordorder.data.readers import READERS, format_of
     from wordorder.data.settings import CROSS_VALIDATION
     from wordorder.tasks import DataConfig
 
     task = task_of(folder).name
     if isinstance(data, str):
         settings = data_settings(folder)
-        if settings.get("source") != data or target is not None:
-            # folds divide the run's own source; another one is scored as it is
-            settings = {name: value for name, value in settings.items() if name not in (*SOURCES, *CROSS_VALIDATION)}
+        if not _is_own(folder, data) or target is not None:
+            # folds and limits divide the run's own source; another one is scored as it is
+            other = {*SOURCES, *CROSS_VALIDATION, "limit_documents"}
+            if (kind := format_of(Path(data))) is not None and not READERS[kind].delimited:
+                other |= {"columns", "delimiter", "quoting"}
+            settings = {name: value for name, value in settings.items() if name not in other}
         settings["source"], settings["task"] = data, task
         if target is not None:
             settings["target_source"] = target

@@ -26,6 +26,11 @@ from wordorder.limits import matches
 BUILT_IN = ("sotu",)
 
 
+def is_named(source: str) -> bool:
+    """Tell whether a source is built in, generated or of the Hub, and so no path."""
+    return source in BUILT_IN or source.startswith("hub:") or generated_task(source) is not None
+
+
 TARGETS = ("target_source", "validation_target_source", "test_target_source")
 SOURCES = ("source", "validation_source", "test_source", *TARGETS)
 """Names of [data] that hold a source."""
@@ -39,8 +44,7 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
     Returns:
         The source that was found, and the faults of data.<name>: none, or one that says where was looked.
     """
-    named = source in BUILT_IN or source.startswith("hub:") or generated_task(source) is not None
-    if named or (name == "test_source" and source == "none"):
+    if is_named(source) or (name == "test_source" and source == "none"):
         return source, []
     folder = os.environ.get("WORDORDER_DATA")
     for place in (source, str(Path(folder) / source) if folder else source):
