@@ -39,9 +39,8 @@ def test_seed_and_epoch_change_the_order_and_history_does_not(kind):
     assert list(one) == list(later)
 
 
-def test_no_shuffle_is_the_order_given_or_by_length():
+def test_no_shuffle_is_the_order_given():
     assert list(EpochOrder(3, seed=0, shuffle=False)) == [(0, 0), (0, 1), (0, 2)]
-    assert [i for _, i in LengthGroupedEpochOrder([5, 1, 3], batch_size=2, seed=0, shuffle=False)] == [1, 2, 0]
 
 
 def test_batches_hold_similar_lengths():

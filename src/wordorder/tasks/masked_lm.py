@@ -1,6 +1,8 @@
 """Masked language modelling: predict tokens that are masked, from those around them."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.settings import LANES, PACKINGS
@@ -13,31 +15,7 @@ if TYPE_CHECKING:
     from wordorder.data.tokens import Tokens
 
 
-def _whole_sentences(tokens: "Tokens", length: int) -> "Side":
-    from wordorder.data.packing import whole_sentences
-
-    return whole_sentences(tokens, room=length - 2)
-
-
-def _across_documents(tokens: "Tokens", length: int) -> "Side":
-    from wordorder.data.packing import across_documents
-
-    return across_documents(tokens, room=length - 2)
-
-
-def _contiguous(tokens: "Tokens", length: int) -> "Side":
-    from wordorder.data.packing import running
-
-    return running(tokens, room=length - 1, keep_last=False)
-
-
 CONTIGUOUS = "contiguous"
-_PACKINGS = {
-    "full-sentences": _whole_sentences,
-    "full-sentences-across-documents": _across_documents,
-    CONTIGUOUS: _contiguous,
-}
-"""Value of data.packing -> spans of at most so many tokens, special ones included."""
 
 
 class MaskedLM(Task):
@@ -64,16 +42,28 @@ class MaskedLM(Task):
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import MaskedLanguageExamples
         from wordorder.data.examples.masking import Masking
-        from wordorder.data.packing import Spans, containing, documents_of
+        from wordorder.data.packing import (
+            Spans,
+            across_documents,
+            containing,
+            documents_of,
+            running,
+            whole_sentences,
+        )
 
-        data, pack = corpus.data, _PACKINGS[corpus.data.packing]
+        data, room = corpus.data, corpus.length - 2  # [CLS] and [SEP]
+        pack: Callable[[Tokens], Side] = {
+            "full-sentences": partial(whole_sentences, room=room),
+            "full-sentences-across-documents": partial(across_documents, room=room),
+            CONTIGUOUS: partial(running, room=room + 1, keep_last=False),
+        }[data.packing]
         masking = Masking(probability=data.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special)
         padding = corpus.id_of("pad")
         # Test masks are not validation's: the seeds differ, and both differ from a training seed of the same number.
         mask_seeds = {"train": 3 * seed, "validation": 3 * data.seed + 1, "test": 3 * data.seed + 2}
         examples: dict[str, Any] = {}
         for name, tokens in corpus.tokens.items():
-            side, count = pack(tokens, corpus.length), int(tokens.sizes.sum())
+            side, count = pack(tokens), int(tokens.sizes.sum())
             # a span of [UNK] alone has nothing to predict
             side = side.only(containing(side, ~corpus.special))
             if not len(side.first) or (name == "train" and count < corpus.length - 2):

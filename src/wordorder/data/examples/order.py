@@ -95,22 +95,19 @@ class LengthGroupedEpochOrder(EpochOrder):
 
     A window of 50 shuffled batches is sorted by length, cut into batches, and the batches are shuffled. The longest
     batch is not moved to the front: that would make the first step of every epoch special.
-    Without shuffling, the examples come sorted by length.
 
     Args:
         lengths: tokens of each example.
         batch_size: examples per batch, positive.
     """
 
-    def __init__(self, lengths: Sequence[int], *, batch_size: int, seed: int, shuffle: bool = True) -> None:
-        super().__init__(len(lengths), seed=seed, shuffle=shuffle)
+    def __init__(self, lengths: Sequence[int], *, batch_size: int, seed: int) -> None:
+        super().__init__(len(lengths), seed=seed)
         if batch_size <= 0:
             raise ValueError(f"batch_size must be positive, got {batch_size}")
         self.lengths, self.batch_size = np.asarray(lengths), batch_size
 
     def indices(self) -> Order:
-        if not self.shuffle:
-            return np.argsort(self.lengths, kind="stable")
         shuffled, window = super().indices(), 50 * self.batch_size
         by_length = [
             part[np.argsort(self.lengths[part], kind="stable")]
