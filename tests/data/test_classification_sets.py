@@ -1,12 +1,15 @@
 """Classification sets as they are: words set apart by spaces, empty texts, no special tokens, official splits."""
 
 import json
+from itertools import permutations
 
 import pytest
 
 from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks.classification import label_names
+from wordorder.tasks.preparation import read
 
 WORDS = TokenizerConfig(kind="whitespace", lowercase=True, min_frequency=2, add_special_tokens=False)
 
@@ -107,3 +110,20 @@ def test_a_word_that_looks_like_a_special_token_is_none(tmp_path):
     assert not {2, 3, 4} & {int(token) for ids in _examples(prepared.train) for token in ids}
     words = prepared.tokenizer
     assert words("a [MASK] b")["input_ids"][1] == words.mask_token_id
+
+
+def test_classes_that_are_the_same_number_have_one_order():
+    labels = ["10", "01", "1", "2", "02", "002"]
+    assert {label_names(set(order)) for order in permutations(labels)} == {("01", "1", "002", "02", "2", "10")}
+
+
+def test_a_linked_text_has_the_class_of_the_folder_where_it_is_named(tmp_path):
+    for name in ("site-a", "site-b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(f"A text of {name}.")
+    for name in ("left", "right"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+    (tmp_path / "classes" / "left" / "1.txt").symlink_to(tmp_path / "site-a" / "site-a.txt")
+    (tmp_path / "classes" / "right" / "1.txt").symlink_to(tmp_path / "site-b" / "site-b.txt")
+    texts = read(DataConfig(source=f"{tmp_path}/classes/*/*.txt", task="classification"), to_learn=False)
+    assert sorted(texts.strings("label")) == ["left", "right"]

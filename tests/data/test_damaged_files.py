@@ -5,13 +5,15 @@ import gzip
 import io
 import json
 import os
+import random
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from wordorder.data import ReadingLog
-from wordorder.data.readers import READERS, Fault, Reading, format_of
+from wordorder.data.readers import ENDINGS, READERS, Fault, Note, Reading, Row, format_of
+from wordorder.data.readers.lines import lines_of
 from wordorder.errors import BadInput
 from wordorder.tasks import DataConfig
 from wordorder.tasks.preparation import read as read_texts
@@ -153,6 +155,28 @@ def test_files_that_are_cut_off_or_nothing_at_all(tmp_path):
     assert log.number("unreadable") == 3
 
 
+def test_rows_that_an_open_quotation_mark_swallows_are_named(tmp_path):
+    rows = [f"text {n}" for n in range(1, 100)]
+    rows[9] = '"' + rows[9]
+    (tmp_path / "a.csv").write_text("\n".join(["text", *rows]) + "\n")
+    texts, log = read(tmp_path / "a.csv")
+    assert texts == rows[:9]
+    (fault,) = log.summary()["unreadable"]["first"]
+    assert "lines 11 to 100 are not CSV" in fault
+
+
+def test_a_disk_that_fails_for_a_moment_is_not_damage(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = write(tmp_path / "a.parquet")
+
+    def fails(*args, **options):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(parquet, "ParquetFile", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        list(READERS["parquet"].read(path, Reading()))
+
+
 def test_a_damaged_row_group_is_skipped(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     path = write(tmp_path / "a.parquet", [f"text {n} " + "x" * n for n in range(10)])
@@ -173,11 +197,36 @@ def test_a_wrong_column_is_an_error_even_where_damage_is_skipped(tmp_path):
         read(tmp_path / "a.jsonl", text_column="body")
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.tsv", "a.parquet", "a.txt", "a.tokens"])
+@pytest.mark.parametrize("name", [*(f"a{ending}" for ending in ENDINGS), "a.jsonl.gz"])
 def test_a_pipe_is_named_and_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(BadInput, match=rf"{name} .*it is a pipe or a device, not a file"):
         read_texts(DataConfig(source=str(tmp_path), task="masked-lm"))
+
+
+DAMAGED = {
+    "empty": b"",
+    "zeros": bytes(1_000),
+    "noise": random.Random(0).randbytes(1_000),
+    "latin-1": "Käse und Brot\n\n".encode("latin-1") * 50,
+    "half a mark": "\ufeff".encode()[:2],
+    "binary header": b"PAR1" + bytes(100) + b"PAR1",
+    "open markup": b"<a><b>text</b" * 20,
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("name", READERS)
+def test_whatever_lies_in_a_file_a_reader_says_and_does_not_raise(tmp_path, name, content):
+    path = tmp_path / f"a{READERS[name].endings[0]}"
+    path.write_bytes(content)
+    for item in READERS[name].read(path, Reading(needed=("text",), alone=True)):
+        assert isinstance(item, Row | Fault | Note)
+        if isinstance(item, Fault):
+            assert str(path) in item.text
+    if not content:
+        (fault,) = READERS[name].read(path, Reading())
+        assert fault == Fault(f"{path} is empty")
 
 
 class Counted(io.FileIO):
@@ -223,6 +272,12 @@ def test_a_line_of_any_length_is_one_line(tmp_path, length, end):
     assert len(long) == length
     (tmp_path / "a.jsonl").write_text(long + long + '{"text": "last"}' + end)
     assert [len(one.values["text"]) for one in found_in(tmp_path / "a.jsonl")] == [length - 13, length - 13, 4]
+
+
+@pytest.mark.parametrize("length", [2**20 - 1, 2**20, 2**20 + 1])
+def test_a_return_within_a_long_line_does_not_end_it(tmp_path, length):
+    (tmp_path / "a.txt").write_bytes(b"a" * (length - 1) + b"\rb\nc\n")
+    assert [len(line) for _, line in lines_of(tmp_path / "a.txt", end="\n")] == [length + 2, 2]
 
 
 def test_a_short_line_with_a_zero_is_passed_over_alone(tmp_path):

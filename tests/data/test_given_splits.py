@@ -222,3 +222,11 @@ def test_labels_that_are_no_numbers_to_learn(tmp_path, values, words):
         parts(tmp_path / "a.jsonl", task="regression")
     assert words in caught.value.faults[0]
     assert caught.value.faults[0].startswith("data.label_column 'label'")
+
+
+def test_a_limit_takes_no_test_from_training_where_there_is_one(tmp_path):
+    write_rows(tmp_path / "train.jsonl", rows_of("first", 300))
+    write_rows(tmp_path / "test.jsonl", rows_of("last", 2))
+    with pytest.raises(BadInput, match="limit_documents 10 leaves no text of the test split"):
+        parts(tmp_path, limit_documents=10)
+    assert all(text.startswith("last") for text in parts(tmp_path, limit_documents=300)["test"])

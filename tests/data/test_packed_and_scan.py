@@ -116,3 +116,14 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     parquet.write_table(pyarrow.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
     (fault,) = READERS["parquet"].read(tmp_path / "a.parquet", Reading())
     assert "two of its columns have the same name" in fault.text
+
+
+def test_a_text_that_cannot_be_opened_is_no_scan_and_its_reader_says_why(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text("IN: jump OUT: I_JUMP\n")
+
+    def refuse(self, *args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(path), "open", refuse)
+    assert not is_scan(path)

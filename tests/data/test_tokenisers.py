@@ -194,3 +194,8 @@ def test_a_reader_that_panics_is_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr("wordorder.data.tokenizers.tokenizer._opened", panics)
     with pytest.raises(BadInput, match="holds no tokenizer that can be read: range end index"):
         read_tokenizer(tmp_path)
+
+
+def test_what_python_alone_takes_for_white_space_is_part_of_a_word(tmp_path):
+    words = load_tokenizer(TokenizerConfig(kind="whitespace", vocab_size=300), ["a\x1cb c\x1f"] * 3, cache_dir=tmp_path)
+    assert words.tokenize("a\x1cb c\x1f") == ["a\x1cb", "c\x1f"]

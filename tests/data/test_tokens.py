@@ -1,5 +1,6 @@
 """The one encoder, and tokens in the cache: mapped, checked, and encoded again only where something is missing."""
 
+import os
 import pickle
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from wordorder.data import Text, Texts, TokenizerConfig, load_tokenizer, tokens
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.tokens import encode_column, encode_texts, encoder_of, sentence_borders, tokens_of
+from wordorder.errors import BadInput
 
 TEXTS = [f"Text {number} says this. And that " + "again " * number for number in range(60)] + ["", "Ends.\n\nHere"]
 HARD = [
@@ -194,6 +196,25 @@ def test_running_text_is_sent_to_another_process_by_its_file(tokenizer, tmp_path
     text = RunningText(encode(tokenizer, tmp_path), length=16, characters=1, words=1)
     assert len(pickle.dumps(text)) < len(text.ids)
     assert pickle.loads(pickle.dumps(text)).ids.tolist() == text.ids.tolist()
+
+
+def test_a_cache_that_is_deleted_while_a_run_reads_it_is_named(tokenizer, tmp_path):
+    sent = pickle.dumps(encode(tokenizer, tmp_path))
+    for path in (tmp_path / "tokens").iterdir():
+        path.unlink()
+    with pytest.raises(BadInput, match="is gone: the cache must stay while a run reads it"):
+        pickle.loads(sent)
+
+
+def test_what_a_killed_run_left_is_removed_a_day_later(tokenizer, tmp_path):
+    path = encode(tokenizer, tmp_path).path
+    old, young = (path.with_name(f".{path.name}.{name}") for name in ("old", "young"))
+    for left in (old, young):
+        left.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    path.unlink()
+    encode(tokenizer, tmp_path)
+    assert [left.exists() for left in (old, young)] == [False, True]
 
 
 def test_tokens_in_memory():

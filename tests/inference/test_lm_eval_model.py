@@ -65,6 +65,11 @@ def test_a_long_text_scores_as_running_text_does_and_the_memory_counts(folder):
     )  # each segment by itself is another score
 
 
+def test_names_of_special_tokens_are_text_as_in_training(folder):
+    encoded = WordOrderLM(folder, batch_size=2).tok_encode("the [SEP] union [MASK]")
+    assert not {0, 2, 3, 4} & set(encoded)
+
+
 def test_it_equals_the_score_of_evaluate_but_for_the_end_of_the_text(folder, tmp_path):
     from wordorder.inference import Context, evaluate_model_dir
     from wordorder.tasks import DataConfig

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
+from time import time
 from typing import Any
 
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 
-_BLOCK = 2**20
+_BLOCK, _DAY = 2**20, 86_400
 
 
 def default_cache_dir() -> Path:
@@ -61,6 +62,9 @@ def new_file(path: Path) -> Generator[NewFile]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.*"):  # of a run that was killed
+            if time() - left.stat().st_mtime > _DAY:
+                left.unlink(missing_ok=True)
         number, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         warnings.warn(f"cannot cache in {path.parent} ({error.strerror}); set WORDORDER_CACHE", stacklevel=3)

@@ -105,7 +105,7 @@ def whole_sentences(tokens: Tokens, *, room: int) -> Side:
     ends, starts = tokens.sentence_ends, tokens.starts[:-1]
     low, high = (np.searchsorted(ends, places, side="right") for places in (starts, tokens.ends))
     cuts = array("q")
-    for start, first, last in zip(starts.tolist(), low.tolist(), high.tolist(), strict=True):
+    for start, first, last in zip(_numbers(starts), _numbers(low), _numbers(high), strict=True):
         cuts.extend(_spans(start, ends[first:last].tolist(), room))
     return _side(tokens, cuts)
 
@@ -119,7 +119,7 @@ def across_documents(tokens: Tokens, *, room: int) -> Side:
     assert tokens.sentence_ends is not None, "the tokens were encoded without sentences"
     # each [SEP] belongs to the last sentence before it
     ends = tokens.sentence_ends + np.isin(tokens.sentence_ends, tokens.ends[tokens.sizes > 0])
-    side = _side(tokens, array("q", _spans(0, ends.tolist(), room)))
+    side = _side(tokens, array("q", _spans(0, _numbers(ends), room)))
     last = side.last - np.isin(side.last, tokens.starts)  # a span's own [SEP] follows
     some = last > side.first
     return Side(tokens=tokens, first=side.first, last=last).only(some)
@@ -128,6 +128,12 @@ def across_documents(tokens: Tokens, *, room: int) -> Side:
 def _side(tokens: Tokens, cuts: "array[int]") -> Side:
     first, last = np.array(cuts, np.int64).reshape(-1, 2).T
     return Side(tokens=tokens, first=first, last=last)
+
+
+def _numbers(values: Integers) -> Iterator[int]:
+    """Yield integers of Python, a block at a time: as a list they take several times the memory."""
+    for start in range(0, len(values), 2**16):
+        yield from values[start : start + 2**16].tolist()
 
 
 def _spans(start: int, borders: Iterable[int], room: int) -> Iterator[int]:

@@ -67,6 +67,12 @@ def divide(texts: Texts, data: DataSettings, columns: Columns) -> Split:
     # a text of no split is one of training
     number = np.maximum(texts.numbers("split"), 0)[rows]
     train, validation, test = (rows[number == place] for place in range(len(SPLITS)))
+    for place, name in enumerate(SPLITS):
+        if name != "train" and place not in number and place in texts.numbers("split"):
+            raise BadInput(
+                f"data.limit_documents {data.limit_documents} leaves no text of the {name} split, which is not to be "
+                "taken from training; raise it"
+            )
     official = [name for name, part in (("validation", validation), ("test", test)) if len(part)]
     if official and data.folds is not None:
         raise BadInput(
@@ -116,8 +122,10 @@ class _Splitter:
         self._same = [_numbered(texts.hashes(name)) for name in ("same_text", "same_pair")]
         self._together = _groups(*self._same) if texts.together else self._same[0]
         """Rows of one number are never divided."""
-        labels = list(texts.strings("label")) if columns.labels == "class" else [""] * len(texts)
-        self._classes, self._class = np.unique(np.array(labels, object), return_inverse=True)
+        self._classes, self._class = np.array([""], object), np.zeros(len(texts), np.int64)
+        if columns.labels == "class":
+            labels = np.array(list(texts.strings("label")), object)
+            self._classes, self._class = np.unique(labels, return_inverse=True)
 
     def _hashes(self, rows: Integers, purpose: str) -> Integers:
         """Return a hash of each text in two words, (2, rows), the second the more significant."""

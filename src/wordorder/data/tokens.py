@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wordorder.data.cache import content_hash, new_file, note_of, write_note
+from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -132,7 +134,7 @@ class Tokens:
     def __reduce__(self) -> Any:
         """Let another process map the file, instead of sending it what is in it."""
         if self.path is not None:
-            return open_tokens, (self.path,)
+            return _opened_again, (self.path,)
         return _tokens, (self.ids, self.starts, self.sentence_ends, self.unknown)
 
     @property
@@ -148,6 +150,13 @@ class Tokens:
     def document(self, number: int) -> Ids:
         """Return the tokens of a text, without [SEP]."""
         return self.ids[self.starts[number] : self.ends[number]]
+
+
+def _opened_again(path: Path) -> Tokens:
+    tokens = open_tokens(path)
+    if tokens is None:
+        raise BadInput(f"{path} is gone: the cache must stay while a run reads it; start the run again")
+    return tokens
 
 
 def _tokens(ids: Ids, starts: Integers, sentence_ends: Integers | None, unknown: int) -> Tokens:
@@ -180,7 +189,7 @@ def encode_column(
     """
     # the ids of [SEP], which is written, and of [UNK], which is counted, are no part of the tokeniser's own state
     special = tokenizer.sep_token_id, tokenizer.unk_token_id
-    how = tokenizer.backend_tokenizer.to_str(), repr(special), str(sentences)
+    how = tokenizer.backend_tokenizer.to_str(), version("tokenizers"), repr(special), str(sentences)
     content = texts.hashes(f"{column}_hash")[rows].tobytes()
     path = cache_dir / "tokens" / f"{content_hash([_FORMAT, *how, content])}.ids"
     cached = open_tokens(path)

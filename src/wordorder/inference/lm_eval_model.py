@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
+from wordorder.data.tokens import encode_texts
 from wordorder.errors import BadInput, MissingExtra
 
 try:
@@ -96,7 +97,7 @@ class WordOrderLM(_HFLM):
         self, string: str, add_special_tokens: Any = None, left_truncate_len: int | None = None, **_: Any
     ) -> list[int]:
         del add_special_tokens
-        ids = cast("list[int]", self.tokenizer.encode(string, add_special_tokens=False))
+        ids = cast("list[int]", encode_texts([string], self.tokenizer)[0].ids.tolist())
         return ids[-left_truncate_len:] if left_truncate_len else ids
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:

@@ -167,6 +167,8 @@ def translate(
     from wordorder.tasks.beam_search import Search, Translator, check_beams
 
     _check_call(texts)
+    if batch_size < 1:
+        raise BadInput(f"batch_size must be positive, got {batch_size}")
     task = task_of(model_dir)
     if not task.translates:
         raise BadInput(f"{model_dir}: the model was trained for {task.pipeline}, it cannot do translation")
@@ -214,6 +216,7 @@ def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
     from wordorder.data.generated import GENERATED
     from wordorder.models.saved_folder import check_tokenizer
 
+    _check_call(texts)
     settings, task = data_settings(model_dir), _generated_task(model_dir)
     if task is None:
         raise BadInput(f"{model_dir}: the model was not trained to answer a generated task (data.source task:NAME)")

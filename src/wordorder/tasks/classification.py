@@ -89,7 +89,8 @@ class Classification(LabelledTask):
         import numpy as np
 
         names = label_names({label for name in corpus.parts for label in corpus.labels(name)})
-        return self.prepare_labelled(corpus, names.index, np.int64, names)
+        ids = {name: number for number, name in enumerate(names)}
+        return self.prepare_labelled(corpus, ids.__getitem__, np.int64, names)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
         return super().fits(config) and config.get("problem_type") != "regression"
@@ -110,7 +111,8 @@ class Classification(LabelledTask):
 def label_names(labels: set[str]) -> tuple[str, ...]:
     """Return the classes in the order of their ids: numbers by value, otherwise by the alphabet."""
     numbers = all(label.removeprefix("-").isdecimal() for label in labels)
-    return tuple(sorted(labels, key=int if numbers else None))
+    # "1" and "01" are two classes
+    return tuple(sorted(sorted(labels), key=int if numbers else None))
 
 
 def _no_such_class(data: DataSettings, classes: Sequence[str]) -> str:

@@ -48,7 +48,8 @@ def _records(path: Path, reading: Reading, *, delimiter: str, quoted: bool) -> I
         try:
             record = next(records, None)
         except csv.Error as error:
-            record, fault = [], Fault(f"{path} line {first} is not CSV: {error}")
+            lost = f"lines {first} to {lines.number} are" if lines.number > first else f"line {first} is"
+            record, fault = [], Fault(f"{path} {lost} not CSV: {error}")
         finally:
             csv.field_size_limit(limit)
         fault, lines.fault = lines.fault or fault, None

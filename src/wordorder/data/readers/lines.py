@@ -44,7 +44,7 @@ def lines_of(path: Path, encoding: str = "utf-8", *, end: str = "") -> Iterator[
         ):
             while piece := file.readline(_PIECE):
                 number += 1
-                line = piece if len(piece) < _PIECE else _whole_line(piece, file)
+                line = piece if len(piece) < _PIECE else _whole_line(piece, file, end)
                 if line is None:
                     yield Fault(f"{path} line {number} is binary: it holds a byte that is 0")
                     return
@@ -72,10 +72,10 @@ def _name_of(path: Path) -> str:
     return {".gz": "gzip"}.get(path.suffix.lower(), path.suffix.lower()[1:])
 
 
-def _whole_line(piece: str, file: io.TextIOWrapper) -> str | None:
+def _whole_line(piece: str, file: io.TextIOWrapper, end: str) -> str | None:
     """Return the line that a piece begins, or None where it is binary: the zeros of a sparse file may be terabytes."""
     pieces = [piece]
-    while len(pieces[-1]) == _PIECE and not pieces[-1].endswith(("\n", "\r")):
+    while len(pieces[-1]) == _PIECE and not pieces[-1].endswith(end or ("\n", "\r")):
         if "\0" in pieces[-1]:
             return None
         pieces.append(file.readline(_PIECE))

@@ -29,6 +29,8 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Row | Fault | Note]:
     try:
         file = reader.ParquetFile(path)
     except wrong as error:
+        if getattr(error, "errno", None) is not None:  # the disk, not what is on it
+            raise
         yield Fault(f"{path} is not a Parquet file, or is damaged: {one_line(error)}")
         return
     with file:
@@ -48,6 +50,8 @@ def read_parquet(path: Path, reading: Reading) -> Iterator[Row | Fault | Note]:
                     for number, values in enumerate(batch.to_pylist(), start=number + 1):  # noqa: B020
                         yield Row(values, f"row {number}")
             except wrong as error:
+                if getattr(error, "errno", None) is not None:  # the disk, not what is on it
+                    raise
                 part = f"row group {group} (rows {number + 1} to {end})"
                 yield Fault(f"{path} {part} cannot be read: {one_line(error)}")
             before = end

@@ -79,4 +79,4 @@ def stamp_of(path: Path) -> tuple[str, int, int, int]:
         status = path.stat()
     except OSError:  # a link that leads nowhere, which reading it tells
         return str(path.absolute()), 0, 0, 0
-    return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return str(path.absolute()), status.st_size, status.st_mtime_ns, status.st_ctime_ns

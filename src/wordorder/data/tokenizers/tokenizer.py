@@ -226,12 +226,16 @@ def _split_like_bert(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
 
+_SEPARATOR, _RUN = re.compile(r"[\x1c-\x1f]"), re.compile(r"(?:\S|[\x1c-\x1f])+")
+
+
 def _words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
     """Count words as the tokeniser splits them. It never joins across white space, so each distinct run of other
     characters is split once instead of each time it occurs."""
     runs: Counter[str] = Counter()
     for text in texts:
-        runs.update(text.split())
+        # what Python alone takes for white space is part of a word
+        runs.update(_RUN.findall(text) if _SEPARATOR.search(text) else text.split())
     words: Counter[str] = Counter()
     for run, count in runs.items():
         for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(run)):
