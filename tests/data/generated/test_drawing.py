@@ -2,10 +2,12 @@
 
 import time
 
+import numpy as np
 import pytest
 from documents import read_documents
 
 from wordorder.data import TokenizerConfig
+from wordorder.data.generated import GENERATED
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import data_settings
 from wordorder.tasks import DataConfig, prepare
@@ -40,6 +42,10 @@ def task(name, form="classification", **options):
         ({"source": "a.txt", "test_examples": 4}, r"data\.test_examples is only for data\.source task:NAME"),
         ({"source": "a.txt", "test_source": "task:parity"}, r"data\.test_source: task:NAME draws all splits itself"),
         (
+            {"source": "task:recall-by-distance", "test_lengths": (1, 300)},
+            r"data\.test_lengths: task:recall-by-distance ends at length 23, got 300",
+        ),
+        (
             {"source": "task:reverse", "task": "causal-lm", "packing": "lanes"},
             r"data\.packing lanes is for tasks whose answer is one word \(order-binding, .*\), not for task:reverse",
         ),
@@ -56,6 +62,15 @@ def test_lengths_and_numbers_are_those_asked_for():
     lengths = {split: {d.length for d in found if d.split == split} for split in ("train", "validation", "test")}
     assert lengths == {"train": {20, 21, 22}, "validation": {20, 21, 22}, "test": {30}}
     assert [sum(d.split == split for d in found) for split in lengths] == [300, 40, 40]
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_texts_of_every_length_can_be_drawn(name):
+    task = GENERATED[name]
+    rng = np.random.default_rng(0)
+    for length in (task.shortest, task.longest or 500):
+        for _ in range(20):
+            assert all(task.draw(rng, length))
 
 
 def test_too_few_texts_are_an_error_and_not_a_loop():

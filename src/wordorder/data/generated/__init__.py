@@ -30,7 +30,9 @@ def generated_faults(data: DataSettings) -> list[str]:
         known = ", ".join(name for name, other in GENERATED.items() if other.answers)
         faults.append(f"data.packing lanes is for tasks whose answer is one word ({known}), not for {data.source}")
     for split in ("train", "test"):
-        shortest = lengths_of(task, data)[split][0]
-        if shortest < task.shortest:
-            faults.append(f"data.{split}_lengths: {data.source} begins at length {task.shortest}, got {shortest}")
+        low, high = lengths_of(task, data)[split]
+        if low < task.shortest:
+            faults.append(f"data.{split}_lengths: {data.source} begins at length {task.shortest}, got {low}")
+        if task.longest is not None and high > task.longest:
+            faults.append(f"data.{split}_lengths: {data.source} ends at length {task.longest}, got {high}")
     return faults

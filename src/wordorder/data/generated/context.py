@@ -8,7 +8,7 @@ import numpy as np
 
 from wordorder.data.generated.task import GeneratedTask, different, pick
 
-_KEYS = tuple(f"k{number}" for number in range(128))
+_KEYS = tuple(f"k{number}" for number in range(32))
 _VALUES = tuple(f"v{number}" for number in range(16))
 _LETTERS = tuple("abcdefghijklmnop")
 _NAMES = tuple(f"n{number}" for number in range(16))
@@ -52,8 +52,9 @@ TASKS = (
         length="the pairs between the pair asked for and the question mark",
         draw=_draw_recall,
         answers=_VALUES,
-        train_lengths=(1, 24),
-        test_lengths=(1, 100),
+        train_lengths=(1, 8),
+        test_lengths=(1, 23),
+        longest=len(_KEYS) - _BEFORE - 1,
     ),
     GeneratedTask(
         name="copy-in-context",
@@ -76,5 +77,6 @@ TASKS = (
         train_lengths=(4, 16),
         test_lengths=(4, 16),
         shortest=4,
+        longest=len(_NAMES),
     ),
 )

@@ -35,6 +35,8 @@ class GeneratedTask:
     """Lengths of the test where the recipe gives none."""
     shortest: int = 1
     """Smallest length for which there are examples."""
+    longest: int | None = None
+    """Largest length for which there are examples; None: there is none."""
 
 
 def pick(rng: np.random.Generator, words: tuple[str, ...], count: int) -> list[str]:
