@@ -199,10 +199,8 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered
     """
     best, measure, runner_up = judged.best, judged.measure, judged.others[0]
     equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
-    if equal and judged.outcome(runner_up) != IDENTICAL:
-        gaps = [f"the same as {_names(equal)}"]
-    else:
-        gaps, equal = [_gap(judged, runner_up)], [runner_up]
+    tied = bool(equal) and judged.outcome(runner_up) != IDENTICAL
+    gaps, equal = ([], equal) if tied else ([_gap(judged, runner_up)], [runner_up])
     ahead = judged.having(WORSE)  # by their seeds, whatever the means say
     gaps += [
         _gap(judged, entry)
@@ -217,7 +215,8 @@ def _headline(judged: _Judged, baseline: str | None, *, waiting: bool, flattered
         return f"{best.arm} is best: {median}{measure.name} {measure.short(best)}, {', '.join(gaps)}."
     extreme = "highest" if measure.quality.higher_is_better else "lowest"
     score = f"{extreme} {measure.statistic} {measure.name}, {measure.short(best)}"
-    return f"{best.arm} {'so far ' * waiting}has the {score}: {', '.join(gaps)}."
+    names, verb = (_names([best, *equal]), "share") if tied else (best.arm, "has")
+    return f"{names} {'so far ' * waiting}{verb} the {score}{': ' * bool(gaps)}{', '.join(gaps)}."
 
 
 def _apart(measure: _Measure, best: Summary, runner_up: Summary) -> bool:
