@@ -289,3 +289,25 @@ def test_what_cannot_be_used_is_one_error_and_nothing_is_written(words, said, fo
     assert said in line
     assert (folder / "there.toml").read_text() == "# mine\n"
     assert not (folder / "recipe.toml").exists()
+
+
+def test_a_spreadsheet_s_export_is_read_as_it_is_written(folder):
+    rows = "".join(f"{text_of(number)} grün {number};{'gut' if number % 2 else 'übel'}\n" for number in range(40))
+    (folder / "export.csv").write_text("review;stars\n" + rows, encoding="cp1252")
+    words = ("--text-column", "review", "--label-column", "stars", "--set", "data.file_encoding=cp1252")
+    call("init", "--data", "export.csv", "--task", "classification", *words, "--set", "data.delimiter=;")
+    data = read_recipe("recipe.toml").data
+    assert (data.delimiter, data.file_encoding) == (";", "cp1252")
+    assert call("compare", "recipe.toml", "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--data", "texts", "--set", "training.seed=1"), "takes data.KEY=VALUE here"),
+        (("--data", "texts", "--set", "data.length=64"), "init writes this key itself"),
+        (("--data", "task:parity"), "is generated; copy a recipe"),
+    ],
+)
+def test_what_init_does_not_take_is_one_sentence(words, fault):
+    assert fault in call("init", "--task", "causal-lm", *words, code=2)

@@ -151,6 +151,14 @@ def test_the_run_s_own_source_is_known_however_its_path_is_written(texts, folder
         assert evaluate_model_dir(texts.model_dir, source, split="validation") == expected
 
 
+def test_another_file_is_read_as_it_is_written(texts, folder, tmp_path):
+    rows = rows_of(folder)
+    lines = [f"{row['text']};{row['label']}" for row in rows]
+    (tmp_path / "other.csv").write_text("text;label\n" + "\n".join(lines) + "\n")
+    found = evaluate_model_dir(texts.model_dir, str(tmp_path / "other.csv"), options={"delimiter": ";"})
+    assert found == pytest.approx(texts.metrics["validation"], rel=1e-5)
+
+
 def test_a_test_that_the_run_had_not_is_no_split(texts, folder):
     with pytest.raises(BadInput, match="the data has no test split; valid: train, validation, all"):
         evaluate_model_dir(texts.model_dir, f"{folder}/train.jsonl")

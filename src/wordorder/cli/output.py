@@ -7,11 +7,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from wordorder.durable import finite
+from wordorder.errors import BadInput
 from wordorder.streams import printable
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ RecipeFile = Annotated[
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
+]
+DataOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="data.KEY=VALUE", help="How DATA is read, as a key of [data] of recipes; may be repeated."
+    ),
 ]
 Use = Annotated[
     list[str] | None,
@@ -62,6 +69,20 @@ def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
     from wordorder.training.recipe.packaged import find_recipe
 
     return read_recipe(find_recipe(given), overrides or ())
+
+
+def options_of_data(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Return the keys of [data] that `--set data.KEY=VALUE` gives, and their values."""
+    from wordorder.training.recipe.toml_text import parse_value
+
+    options: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        section, _, key = name.partition(".")
+        if section != "data" or not key or not equals:
+            raise BadInput(f"--set {text}: takes data.KEY=VALUE here, such as data.delimiter=';'")
+        options[key] = parse_value(value)
+    return options
 
 
 def warn_of_few_examples(recipe: "Recipe") -> None:

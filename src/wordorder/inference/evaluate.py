@@ -98,6 +98,7 @@ def evaluate_model_dir(
     target: str | None = None,
     num_beams: int | None = None,
     context: Context | None = None,
+    options: "Mapping[str, Any] | None" = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     started: Callable[[int, str], None] = lambda examples, split: None,
 ) -> dict[str, Any]:
@@ -116,6 +117,7 @@ def evaluate_model_dir(
         num_beams: for translation, beams of the search; 1 is greedy; None: those of the model's run.
         context: for causal language models, what they know when they predict a token; None: what `Context` has where
             nothing is said.
+        options: keys of [data] by which a source that is a string is read otherwise than the run's, such as delimiter.
         progress: for translation, called with the number of sentences translated and in all.
         started: called once with the number of examples and the split, after all checks and before the first is scored.
 
@@ -144,7 +146,7 @@ def evaluate_model_dir(
     folder = Path(model_dir)
     usual = "test" if not isinstance(data, str) or _is_own(folder, data) else "all"
     split = split or usual
-    data = _complete(folder, data, target)
+    data = _complete(folder, data, target, options or {})
     task = TASKS[data.task]
     if num_beams is not None and not task.translates:
         raise BadInput(f"num_beams is for translation; {folder} holds a model for {data.task}")
@@ -269,7 +271,7 @@ def _is_own(folder: Path, source: str) -> bool:
     return len({Path(find_source(path, "source")[0]).resolve() for path in (own, source)}) == 1
 
 
-def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
+def _complete(folder: Path, data: "DataConfig | str", target: str | None, options: "Mapping[str, Any]") -> "DataConfig":
     from wordorder.data.readers import READERS, format_of
     from wordorder.data.settings import CROSS_VALIDATION
     from wordorder.tasks import DataConfig
@@ -283,7 +285,7 @@ def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "Da
             if (kind := format_of(Path(data))) is not None and not READERS[kind].delimited:
                 other |= {"columns", "delimiter", "quoting"}
             settings = {name: value for name, value in settings.items() if name not in other}
-        settings["source"], settings["task"] = data, task
+        settings |= {**options, "source": data, "task": task}
         if target is not None:
             settings["target_source"] = target
         data = DataConfig(**settings)

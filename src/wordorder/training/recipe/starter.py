@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from wordorder.data.reading_log import ReadingLog
+from wordorder.data.settings import generated_task
 from wordorder.data.sources import find_files
 from wordorder.data.table import Texts
 from wordorder.durable import write_text
@@ -66,6 +68,9 @@ COLUMNS = {"text_column": "text", "label_column": "label", "target_column": "tar
 """Keys of [data] that name a column -> its usual name. `wordorder init` has an option for each."""
 
 
+_WRITTEN = ("source", "task", "length", "validation_fraction", "test_fraction", "target_source")
+
+
 def write_starter(
     data: str,
     task: str,
@@ -74,6 +79,7 @@ def write_starter(
     translations: str | None = None,
     encodings: Sequence[str] = (),
     columns: Mapping[str, str | None] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a recipe that compares encodings on a source, and check it.
 
@@ -86,6 +92,7 @@ def write_starter(
         translations: for translation, the file with the translations of the lines of `data`; None: the column target.
         encodings: as `model.encoding`; without any, four usual ones of the network.
         columns: keys of `COLUMNS` -> the name of this column in the source; None: the usual one.
+        options: other keys of [data], which say how the source is read.
 
     Raises:
         BadInput: the task or an encoding is unknown, the source is not there or cannot be used, or the file exists.
@@ -97,9 +104,14 @@ def write_starter(
     if translations is not None and not (task in TASKS and TASKS[task].translates):
         raise BadInput(f"--target: is for --task translation, not for {task}; leave it out")
     named = {key: name for key, name in (columns or {}).items() if name is not None}
+    if generated_task(data) is not None:
+        raise BadInput(f"--data: {data} is generated; copy a recipe (wordorder init demo) and set data.source in it")
+    options = dict(options or {})
+    for key in sorted(options.keys() & {*_WRITTEN, *COLUMNS}):
+        raise BadInput(f"--set data.{key}: init writes this key itself; use its option, or edit the recipe")
     source = _found(data, "source")
     other = None if translations is None else _found(translations, "target_source")
-    section = DataConfig(source=source, task=task, target_source=other)
+    section = DataConfig(source=source, task=task, target_source=other, **options)
     for key in sorted(named.keys() - _columns_of(task, translations)):
         raise BadInput(
             f"{_option(key)}: {task} reads no such column{' beside --target' * bool(translations)}; leave it out"
@@ -115,7 +127,9 @@ def write_starter(
             f" one each; divide it ({_division(texts)}), and give 'part-*.txt'"
         )
     held_out = _held_out(task, documents)
-    text = _text(data, task, target, _column_lines(task, translations, named), encodings, size, held_out)
+    lines = _column_lines(task, translations, named)
+    lines += "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in options.items())
+    text = _text(data, task, target, lines, encodings, size, held_out)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
@@ -159,7 +173,7 @@ def _measured(source: str, section: DataConfig) -> tuple[int, Texts | None]:
     """Return the characters of a source and its texts; of one that is large or elsewhere its bytes, and None."""
     if source.startswith("hub:"):
         return _MEDIUM, None
-    if source == "sotu" or section.generated:
+    if source == "sotu":
         size = _MEDIUM
     else:
         log = ReadingLog()
@@ -171,7 +185,7 @@ def _measured(source: str, section: DataConfig) -> tuple[int, Texts | None]:
         return size, None
     # files may be packed, or have more in them than texts
     texts = read(section)
-    return size if section.generated else int(texts.numbers("characters").sum()), texts
+    return int(texts.numbers("characters").sum()), texts
 
 
 def _division(texts: Texts) -> str:
