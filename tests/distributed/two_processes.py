@@ -250,6 +250,7 @@ def sharded(folder, corpus):
 
 
 def main():
+    faulthandler.enable()  # a process that dies in torch says where
     faulthandler.dump_traceback_later(
         float(os.environ.get("PATIENCE", 500)), exit=True
     )  # who waits for the other says where
