@@ -4,9 +4,6 @@ import errno
 import gzip
 import json
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -230,22 +227,6 @@ def test_validation_and_test_have_five_hundred_rows_where_there_are_enough(folde
     Path("rows.csv").write_text("text,label\n" + "".join(f"row {n} {text_of(3)},{n % 2}\n" for n in range(rows)))
     call("init", "--data", "rows.csv", "--task", "classification", "--out", "rows.toml")
     assert f"test_fraction = {fraction} " in Path("rows.toml").read_text()
-
-
-@pytest.mark.skipif(shutil.which("split") is None, reason="there is no split to call")
-@pytest.mark.parametrize(
-    "text", ["\u4e2d" * 20_000, "a few words\nof two lines", "one\ntwo\nthree\n", "of a line\n" * 40]
-)
-def test_the_command_that_divides_a_text_makes_a_source_of_it(folder, text):
-    Path("long.txt").write_text(text, encoding="utf-8")
-    words = ["init", "--task", "masked-lm", "--out", "first.toml"]
-    command = re.search(r"divide it \((.*)\), and give", call(*words, "--data", "long.txt", code=2))[1]
-    command = command.replace("FILE", "long.txt").replace("python -c", f"{sys.executable} -c")
-    subprocess.run(command, shell=True, check=True)
-    parts = sorted(Path().glob("part-*.txt"))
-    assert len(parts) >= 3
-    assert "".join(part.read_text(encoding="utf-8") for part in parts) == text
-    call(*words, "--data", "part-*.txt")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def write_starter(
     if texts is not None and len(texts) < 3:
         raise BadInput(
             f"--data: {data} is {len(texts)} document{'s' * (len(texts) != 1)}, and training, validation and test take"
-            f" one each; divide it ({_division(texts)}), and give 'part-*.txt'"
+            " one each; give more text, or a file for each document, such as 'texts/*.txt'"
         )
     held_out = _held_out(task, documents)
     lines = _column_lines(task, translations, named)
@@ -186,17 +186,6 @@ def _measured(source: str, section: DataConfig) -> tuple[int, Texts | None]:
     # files may be packed, or have more in them than texts
     texts = read(section)
     return int(texts.numbers("characters").sum()), texts
-
-
-def _division(texts: Texts) -> str:
-    lines = sum(text.rstrip("\n").count("\n") + 1 for text in texts.strings("text"))
-    if lines >= 3:
-        return f"split -l {min(100, lines // 3)} --additional-suffix=.txt FILE part-"
-    # fold and split count bytes, and would cut letters of several bytes in two
-    return (
-        "python -c \"t = open('FILE', encoding='utf-8').read(); n = len(t) // 10 + 1; "
-        "[open(f'part-{k:08}.txt', 'w', encoding='utf-8').write(t[k : k + n]) for k in range(0, len(t), n)]\""
-    )
 
 
 def _held_out(task: str, documents: int | None) -> float:
