@@ -1,4 +1,4 @@
-"""`wordorder data RECIPE`: tables for people, JSON for machines, and examples of what stands in two splits."""
+"""`wordorder data RECIPE`: tables for people, JSON for machines."""
 
 import json
 
@@ -13,7 +13,7 @@ test_source = "{folder}/test.jsonl"
 task = "masked-lm"
 
 [tokenizer]
-kind = "word"
+kind = "byte"
 
 [model]
 network = "encoder"
@@ -32,15 +32,26 @@ def call(tmp_path, *options):
     return CliRunner().invoke(app, ["data", str(tmp_path / "recipe.toml"), *options], catch_exceptions=False)
 
 
-def test_tables_and_examples(tmp_path):
+def test_a_table_of_the_splits_and_what_stands_in_two_of_them(tmp_path):
     shown = call(tmp_path)
-    assert shown.exit_code == 0
-    for part in ("Texts", "Tokens per document", "Duplicates within a split", "test in train", "50.00%", "WORD40"):
+    assert shown.exit_code == 0, shown.output
+    for part in ("Texts", "examples", "1 training texts stand in validation or test too", "word40"):
         assert part in shown.stdout
 
 
 def test_json(tmp_path):
-    found = json.loads(call(tmp_path, "--json", "--examples", "0").stdout)
-    assert found["splits"]["test"]["documents"] == 2
-    pair = next(pair for pair in found["between"] if (pair["earlier"], pair["later"]) == ("train", "test"))
-    assert (pair["exact"], pair["share"], pair["examples"]) == (1, 0.5, [])
+    found = json.loads(call(tmp_path, "--json").stdout)
+    assert (found["train"]["documents"], found["test"]["documents"]) == (27, 2)
+    assert found["passed_over"]["leaks"]["count"] == 1
+
+
+def test_classes_are_counted(tmp_path):
+    rows = [{"text": f"a text of number {number}", "label": ("good", "bad")[number % 3 == 0]} for number in range(60)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    recipe = RECIPE.replace('"{folder}/train.jsonl"\ntest_source = "{folder}/test.jsonl"', '"{folder}/a.jsonl"')
+    recipe = recipe.replace("masked-lm", "classification").format(folder=tmp_path)
+    (tmp_path / "recipe.toml").write_text(recipe)
+    shown = CliRunner().invoke(app, ["data", str(tmp_path / "recipe.toml")], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    for part in ("Classes", "good", "bad"):
+        assert part in shown.stdout

@@ -70,7 +70,10 @@ def test_training_says_both_and_writes_what_it_left_out(trained: Result, folder:
     [
         (["init", "--data", "corpus", "--task", "masked-lm", "--out", "first.toml"], [LEFT_OUT]),
         (["compare", "arms.toml"], [LEFT_OUT, UNKNOWN]),
-        (["data", "one.toml"], ["left_out: 3; .md 2; no ending 1", "of the tokens of train are [UNK]."]),
+        (
+            ["data", "one.toml"],
+            ["3 of the source's files and folders are left out: .md 2, no ending 1", "[UNK] stands for tokens"],
+        ),
         (["evaluate", "run/model", "corpus"], [LEFT_OUT, UNKNOWN]),
     ],
 )

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from wordorder.data import Text, Texts, TokenizerConfig
-from wordorder.data.duplicates import check_leakage, duplicates, words_of
+from wordorder.data.duplicates import check_leakage, words_of
 from wordorder.data.reading_log import LEAKS, ReadingLog
 from wordorder.data.split import Split
 from wordorder.errors import BadInput
 from wordorder.tasks import DataConfig, prepare
-from wordorder.tasks.preparation import describe
 
 
 def words(seed, count=120):
@@ -24,20 +23,6 @@ def test_normalised_words():
     assert words_of("It\u2019s  GREAT \u2014 really_good,\n  ﬁne!") == "it s great really good fine"
     assert words_of(" ?! \n?! ") == "?! ?!"
     assert words_of("Straße") == words_of("STRASSE")
-
-
-def test_within_and_between_splits():
-    base = words(1)
-    train = [" ".join(base), " ".join(base).upper() + "!", " ".join(words(2))]
-    test = [" ".join(base) + ".", ", ".join(base), " ".join([*words(2), "more"]), " ".join(words(3))]
-    texts = Texts.of(Text(text=text) for text in (*train, *test))
-    parts = {"train": np.arange(3), "test": np.arange(3, 7)}
-    report = duplicates(texts, parts, examples=5)
-    assert report["within"] == {"train": {"documents": 3, "exact": 1}, "test": {"documents": 4, "exact": 1}}
-    (pair,) = report["between"]
-    assert (pair["earlier"], pair["later"], pair["exact"], pair["share"]) == ("train", "test", 2, 0.5)
-    assert pair["examples"] == [{"train": " ".join(base)[:80], "test": " ".join(base)[:80]}]
-    assert duplicates(texts, parts, examples=0)["between"][0]["examples"] == []
 
 
 def rows(texts):
@@ -81,19 +66,3 @@ def test_pairs_are_not_judged_by_their_first_text(pairs, leaks):
     split = Split(train=np.array([0]), validation=np.array([], np.int64), test=np.array([1]))
     check_leakage(texts, split, data, log)
     assert log.number(LEAKS) == leaks
-
-
-def test_a_description_of_a_corpus(leaking, tmp_path):
-    found = describe(DataConfig(**leaking), TokenizerConfig(kind="word", vocab_size=9000), cache_dir=tmp_path)
-    assert {name: own["documents"] for name, own in found["splits"].items()} == {
-        "train": 39,
-        "validation": 6,
-        "test": 3,
-    }
-    assert found["splits"]["train"]["tokens"] == 39 * 40
-    assert found["splits"]["train"]["tokens_per_document"] == {
-        "min": 40, "median": 40, "95%": 40, "max": 40, "mean": 40.0
-    }  # fmt: skip
-    assert found["dropped_duplicates"] == 1
-    test = next(pair for pair in found["between"] if (pair["earlier"], pair["later"]) == ("train", "test"))
-    assert test["exact"] == 1

@@ -1,72 +1,54 @@
-"""`wordorder data RECIPE`: describe a corpus, and check whether its splits are apart."""
+"""`wordorder data RECIPE`: the texts, tokens and examples of each split, and what is left out."""
 
-from contextlib import suppress
-from typing import Annotated, Any
+import sys
+from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, read_named_recipe, warn_of_few_examples
-from wordorder.errors import BadInput
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table, print_text, read_named_recipe
 from wordorder.streams import printable
 
 
 def data(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    examples: Annotated[int, typer.Option(min=0, metavar="N", help="Examples to show for each pair of splits.")] = 3,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show corpus statistics, duplicates and train/test leakage.
+    """Show what training reads of a source, and which of its texts stand in two splits.
 
     Example: `wordorder data demo`
 
     Nothing is trained but the tokenizer. Texts are the same if their words are, whatever their case and punctuation.
     """
-    from wordorder.tasks.preparation import describe
+    from wordorder.data.settings import SPLITS
+    from wordorder.tasks import prepare
+    from wordorder.training.runs.run import few_examples
 
     resolved = read_named_recipe(recipe, overrides)
-    description = describe(resolved.data, resolved.tokenizer, examples=examples)
+    prepared = prepare(resolved.data, resolved.tokenizer, seed=resolved.data.seed)
+    statistics, log = prepared.statistics, prepared.log
     if json:
-        print_json({"recipe": str(recipe), **description})
+        print_json({"recipe": str(recipe), **statistics, "passed_over": log.summary(), "notes": log.notes})
         return
-    print_description(description)
-    with suppress(BadInput):  # what training refuses can be looked at
-        warn_of_few_examples(resolved)
-
-
-def print_description(description: dict[str, Any]) -> None:
-    from wordorder.data.reading_log import LEFT_OUT
-    from wordorder.tasks.preparation import MOST_UNSAID_UNKNOWN
-
-    counts, lengths = ("documents", "characters", "words", "tokens"), ("min", "median", "95%", "max", "mean")
-    splits = description["splits"].items()
-    rows = [(name, *(statistics[key] for key in counts)) for name, statistics in splits]
-    print_table("Texts", ("split", *counts), rows, numbers=True)
-    rows = [(name, *(statistics["tokens_per_document"][key] for key in lengths)) for name, statistics in splits]
-    print_table("Tokens per document", ("split", *lengths), rows, numbers=True)
-    for name, statistics in splits:
-        if statistics["unknown_fraction"] > MOST_UNSAID_UNKNOWN:
-            print(f"{statistics['unknown_fraction']:.1%} of the tokens of {name} are [UNK].")
-    within = [(name, own["documents"], own["exact"]) for name, own in description["within"].items()]
-    if not within:
-        print("The texts are generated: none of validation or test is in another split. Duplicates are not looked for.")
-        return
-    print_table("Duplicates within a split", ("split", "documents", "same words"), within, numbers=True)
-    between = [
-        (f"{pair['later']} in {pair['earlier']}", pair["exact"], f"{pair['share']:.2%}")
-        for pair in description["between"]
+    splits = {name: statistics[name] for name in SPLITS if name in statistics}
+    columns = ("documents", "characters", "words", "tokens", "segments", "without_tokens")
+    heads = ("split", *columns[:4], "examples", "empty", "[UNK]")
+    rows = [
+        (name, *(part[column] for column in columns), f"{part['unknown_fraction']:.2%}")
+        for name, part in splits.items()
     ]
-    print_table("Texts that another split has", ("", "same words", "share"), between, numbers=True)
-    for pair in description["between"]:
-        for example in pair["examples"]:
-            print(f"{pair['later']}: {example[pair['later']]!r}")
-            print(f"  is like {pair['earlier']}: {example[pair['earlier']]!r}")
-    if description["dropped_duplicates"]:
-        print(f"{description['dropped_duplicates']:,} texts are left out, because a later split has the same.")
-    if description["dropped_empty"]:
-        print(f"{description['dropped_empty']:,} rows have no text.")
-    for kind, entry in description["passed_over"].items():
-        examples = (
-            (f"{name} {count:,}" for name, count in entry["files"].items()) if kind == LEFT_OUT else entry["first"][:3]
-        )
-        print(printable(f"{kind}: {entry['count']:,}; {'; '.join(examples)}"))
+    print_table("Texts", heads, rows, numbers=True)
+    classes = dict.fromkeys(name for part in splits.values() for name in part.get("classes", ()))
+    if classes:
+        counts = [(name, *(part["classes"].get(name, 0) for part in splits.values())) for name in classes]
+        print_table("Classes", ("class", *splits), counts, numbers=True)
+    for kind, counted in log.summary().items():
+        print_text("\n  ".join([log.line(kind), *counted["first"][2:]]))
+    if dropped := statistics["dropped_duplicates"]:
+        print_text(f"{dropped:,} texts are left out, because a later split has the same.")
+    if empty := statistics["dropped_empty"]:
+        print_text(f"{empty:,} rows have no text.")
+    for line in log.notes:
+        print_text(line)
+    if few := few_examples(statistics):
+        print(printable(few), file=sys.stderr)

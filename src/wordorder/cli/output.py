@@ -88,10 +88,10 @@ def options_of_data(texts: Sequence[str] | None) -> dict[str, Any]:
 def warn_of_few_examples(recipe: "Recipe") -> None:
     """Print one line on stderr where validation or test of a small source have few examples."""
     from wordorder.tasks import prepare_small
-    from wordorder.training.runs.run import examples_in, few_examples
+    from wordorder.training.runs.run import few_examples
 
     prepared = prepare_small(recipe.data, recipe.tokenizer)
-    if prepared is not None and (few := few_examples(examples_in(prepared.statistics))):
+    if prepared is not None and (few := few_examples(prepared.statistics)):
         print(printable(few), file=sys.stderr)
 
 

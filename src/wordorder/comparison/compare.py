@@ -58,7 +58,7 @@ from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
 from wordorder.training.loop.interruption import SIGNALS, Signalled, handling
 from wordorder.training.runs.folder import IDENTITY, locked, read_curve, read_metrics
-from wordorder.training.runs.run import examples_in, few_examples
+from wordorder.training.runs.run import few_examples
 
 if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm
@@ -142,7 +142,7 @@ def _compare_alone(
     assert config is not None  # resolve_arms refused it
     statistics = _statistics(recipe, config, tools)
     # of folds the first is looked at
-    if progress and (few := few_examples(examples_in(next(iter(statistics.values()))))):
+    if progress and (few := few_examples(next(iter(statistics.values())))):
         print(printable(few), file=sys.stderr)
     arms, matched = fit_budget(arms, recipe, pipeline=tools)
     print_changes(matched, Console(stderr=True, quiet=not progress))

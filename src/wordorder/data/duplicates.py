@@ -3,8 +3,7 @@
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
     from wordorder.data.split import Split
-    from wordorder.data.table import Integers, Texts
+    from wordorder.data.table import Texts
 
+_MOST_SHOWN = 20
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
@@ -58,48 +58,5 @@ def check_leakage(texts: "Texts", split: "Split", data: DataSettings, log: Readi
     if log.number(LEAKS) and data.leakage == ERROR:
         raise BadInput(
             f"data.source {data.source}: {log.line(LEAKS)}; "
-            'take them out, or set data.leakage="warn"; `wordorder data` shows more'
+            'take them out, or set data.leakage="warn", with which `wordorder data` shows more'
         )
-
-
-_MOST_SHOWN = 20
-_BETWEEN = (("train", "validation"), ("train", "test"), ("validation", "test"))
-_SHOWN = 80  # characters of a text in an example
-
-
-def duplicates(texts: "Texts", parts: "Mapping[str, Integers]", *, examples: int = 3) -> dict[str, Any]:
-    """Return the texts that have the same words, see `words_of`, and the same second text.
-
-    Args:
-        parts: split -> rows.
-        examples: to give of each pair of splits, the first ones.
-
-    Returns:
-        within: split -> documents, exact (texts whose words another text before it has). between: for each pair of
-        splits that both have texts, earlier, later, exact (texts of the later one that the earlier one has), share (of
-        the later one's texts), examples.
-    """
-    columns = [np.unique(texts.hashes(name), return_inverse=True)[1] for name in ("words", "same_pair")]
-    names = columns[0] * (1 + int(columns[1].max(initial=0))) + columns[1]
-
-    def beginning(row: int) -> str:
-        row_alone = np.array([row])
-        both = " ".join((*texts.strings("text", row_alone), *texts.strings("pair", row_alone)))
-        return " ".join(both.split())[:_SHOWN]
-
-    between: list[dict[str, Any]] = []
-    for earlier, later in _BETWEEN:
-        if earlier not in parts or later not in parts:
-            continue
-        copies = parts[later][np.isin(names[parts[later]], names[parts[earlier]])]
-        shown: list[dict[str, str]] = []
-        for row in copies[np.sort(np.unique(names[copies], return_index=True)[1])][:examples].tolist():
-            first = parts[earlier][np.flatnonzero(names[parts[earlier]] == names[row])[0]]
-            shown.append({later: beginning(row), earlier: beginning(int(first))})
-        share = len(copies) / len(parts[later])
-        between.append({"earlier": earlier, "later": later, "exact": len(copies), "share": share, "examples": shown})
-    within = {
-        split: {"documents": len(rows), "exact": len(rows) - len(np.unique(names[rows]))}
-        for split, rows in parts.items()
-    }
-    return {"within": within, "between": between}

@@ -1,7 +1,7 @@
-"""Prepare or describe the data of a recipe: `[data]` and `[tokenizer]` become datasets that a trainer can use."""
+"""Prepare the data of a recipe: `[data]` and `[tokenizer]` become datasets that a trainer can use."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wordorder.data.cache import default_cache_dir
-from wordorder.data.duplicates import check_leakage, duplicates
+from wordorder.data.duplicates import check_leakage
 from wordorder.data.examples.datasets import PreparedData
 from wordorder.data.generated import GENERATED
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
@@ -268,63 +268,3 @@ def prepare_small(
         if None in stamps or sum(size for stamp in stamps for _, size, _, _ in stamp or ()) > MOST_SMALL:
             return None
     return prepare(data, tokenizer, seed=data.seed, cache_dir=cache_dir)
-
-
-def describe(
-    data: DataConfig, tokenizer: TokenizerConfig, *, examples: int = 3, cache_dir: Path | None = None
-) -> dict[str, Any]:
-    """Count documents, tokens and lengths, and look for duplicates within and between splits.
-
-    Args:
-        tokenizer: trained on train, as for training.
-        examples: to show for each pair of splits.
-
-    Returns:
-        splits: split -> documents, characters, words, tokens, unknown_fraction, and tokens_per_document, a table of
-        min, median, 95%, max and mean. dropped_duplicates and dropped_empty as in `PreparedData.statistics`;
-        passed_over, see `ReadingLog.summary`; vocab_size; and what `duplicates` gives, without any texts for a
-        generated task.
-
-    Raises:
-        BadInput: as `prepare`.
-    """
-    faults = token_faults(data, tokenizer)
-    if faults:
-        raise BadInput(faults)
-    cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-    log = ReadingLog(skip=data.skip_unreadable)
-    texts = read(data, log, cache_dir=cache_dir)
-    divided = split(texts, data)
-    parts = {
-        name: rows
-        for name, rows in divided.parts().items()
-        if len(rows) and not (name == "validation" and divided.validation is divided.test)
-    }
-    trained = _tokenizer(tokenizer, texts, divided, cache_dir)
-    tokens = _tokens(texts, parts, trained, sentences=False, cache_dir=cache_dir)
-    # generated texts are drawn apart, and all are nearly the same: strings of few words
-    sought = {} if data.generated is not None else parts
-    return {
-        "splits": {
-            name: _numbers(texts, rows, [part[name] for part in tokens.values()]) for name, rows in parts.items()
-        },
-        "dropped_duplicates": divided.dropped_duplicates,
-        "dropped_empty": texts.empty,
-        "passed_over": log.summary(),
-        "vocab_size": len(trained),
-        **duplicates(texts, sought, examples=examples),
-    }
-
-
-def _numbers(texts: Texts, rows: Integers, sides: Sequence[Tokens]) -> dict[str, Any]:
-    sizes: Integers = np.sum([side.sizes for side in sides], axis=0)
-    values = np.percentile(sizes, [0, 50, 95, 100], method="lower").tolist()
-    table = dict(zip(("min", "median", "95%", "max"), values, strict=True))
-    return {
-        "documents": len(rows),
-        "characters": int(texts.numbers("characters")[rows].sum()),
-        "words": int(texts.numbers("word_count")[rows].sum()),
-        "tokens": int(sizes.sum()),
-        "unknown_fraction": sum(side.unknown for side in sides) / max(1, int(sizes.sum())),
-        "tokens_per_document": {**table, "mean": round(sizes.mean(), 1)},
-    }

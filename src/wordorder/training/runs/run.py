@@ -107,7 +107,7 @@ def _run_alone(
     _check_metric(recipe, prepared)
     from wordorder.training.runs.fit import train_and_test
 
-    if progress is True and (few := few_examples(examples_in(prepared.statistics))):  # a comparison says it itself
+    if progress is True and (few := few_examples(prepared.statistics)):  # a comparison says it itself
         _say(progress, folder, few)
     start = _start(folder, progress) if resume else None
     try:
@@ -284,16 +284,16 @@ FEW = 20
 """Examples of a split below which its scores are called mostly chance."""
 
 
-def few_examples(counts: Mapping[str, int]) -> str | None:
-    """Return advice where validation or test have so few examples, by split, that their scores are mostly chance."""
-    few = {name: n for name, n in counts.items() if name in ("validation", "test") and 0 < n < FEW}
+def few_examples(statistics: Mapping[str, Any]) -> str | None:
+    """Return advice where validation or test have so few examples that their scores are mostly chance.
+
+    Args:
+        statistics: of `PreparedData`.
+    """
+    counts = {name: statistics.get(name, {}).get("segments", 0) for name in ("validation", "test")}
+    few = {name: count for name, count in counts.items() if 0 < count < FEW}
     if not few:
         return None
     sizes = " and ".join(f"the {name} split has {n:,} example{'' if n == 1 else 's'}" for name, n in few.items())
     options = " and ".join(f"data.{name}_fraction" for name in few)
     return f"{sizes}, fewer than {FEW}: scores on so few are mostly chance; give more text, or raise {options}"
-
-
-def examples_in(statistics: Mapping[str, Any]) -> dict[str, int]:
-    held_out = {name: statistics.get(name, {}).get("segments") for name in ("validation", "test")}
-    return {name: count for name, count in held_out.items() if count is not None}
