@@ -265,10 +265,10 @@ def _score_in_context(
 
 def _is_own(folder: Path, source: str) -> bool:
     """Tell whether a source is that of the model's run, however its path is written."""
-    own = data_settings(folder).get("source")
-    if own is None or is_named(own) or is_named(source):
-        return own == source
-    return len({Path(find_source(path, "source")[0]).resolve() for path in (own, source)}) == 1
+    trained_on = data_settings(folder).get("source")
+    if trained_on is None or is_named(trained_on) or is_named(source):
+        return trained_on == source
+    return len({Path(find_source(path, "source")[0]).resolve() for path in (trained_on, source)}) == 1
 
 
 def _complete(folder: Path, data: "DataConfig | str", target: str | None, options: "Mapping[str, Any]") -> "DataConfig":
