@@ -1,0 +1,50 @@
+"""Learning rates over the steps of a run, as pure functions of the step: a checkpoint holds no state of them."""
+
+import math
+
+SCHEDULES = ("linear", "cosine", "constant", "inverse-sqrt", "warmup-stable-decay")
+_TIMESCALE = 10_000
+
+
+def warmup_of(warmup: float, steps: int) -> int:
+    """Return the steps of the warm-up: a number below 1 is a share of all steps, rounded up."""
+    return int(warmup) if warmup >= 1 else math.ceil(steps * warmup)
+
+
+def factor(kind: str, step: int, *, steps: int, warmup: int, decay: int = 0) -> float:
+    """Return the learning rate of a step as a share of the peak, 0 to 1.
+
+    In all schedules it rises evenly from 0 at step 0 to 1 at step `warmup`; with w = warmup, s = step::
+
+        linear                 (steps - s) / (steps - w)
+        cosine                 (1 + cos(pi (s - w) / (steps - w))) / 2
+        constant               1
+        inverse-sqrt           sqrt(t / (s - w + t)), t = w, or 10,000 without a warm-up
+        warmup-stable-decay    1, then 1 - sqrt(p), where p goes from 0 to 1 in the last `decay` steps
+
+    The first four are transformers' to the bit. The decay by the root is that of Haegele et al. 2024,
+    https://arxiv.org/abs/2405.18392, who find it better than an even one.
+
+    Args:
+        kind: one of `SCHEDULES`.
+        step: steps that were done before this one, from 0.
+        steps: of the run.
+        warmup: steps in which the rate rises.
+        decay: steps in which warmup-stable-decay falls.
+    """
+    if step < warmup:
+        return step / max(1, warmup)
+    left = max(1, steps - warmup)
+    match kind:
+        case "linear":
+            return max(0.0, (steps - step) / left)
+        case "cosine":
+            return max(0.0, 0.5 * (1.0 + math.cos(math.pi * 0.5 * 2.0 * ((step - warmup) / left))))
+        case "inverse-sqrt":
+            timescale = warmup or _TIMESCALE
+            return 1.0 / math.sqrt((step + timescale - warmup) / timescale)
+        case "warmup-stable-decay":
+            fallen = (step - (steps - decay)) / max(1, decay)
+            return 1.0 if fallen <= 0 else max(0.0, 1.0 - math.sqrt(min(1.0, fallen)))
+        case _:
+            return 1.0
