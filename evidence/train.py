@@ -68,8 +68,8 @@ class Evidence:
 
 
 TUPE = f"{RECIPES}/tupe_scales.toml"
-SHORT = {"training.max_steps": 550, "training.eval_steps": 0.2, "training.save_steps": 0.2}
-SST2 = {"data.source": "sst2-sentences", "training.num_train_epochs": 5}
+SHORT = {"training.max_steps": 550, "training.evaluate_every": 0.2, "training.save_every": 0.2}
+SST2 = {"data.source": "sst2-sentences", "training.epochs": 5}
 PACKAGED = {
     "demo": "demo",
     "demo-long": "demo_long",

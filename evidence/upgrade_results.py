@@ -4,10 +4,10 @@
 
 Differences between arms are tested anew from the rows, by the test that the package has now; claims about new texts,
 whose scores are not in the file, stay. No other number changes, and other JSON files of a folder stay as they are. What
-the first files did not name, since there was nothing else, is written out. What was never recorded stays out: digests
-of the batches, the recipe as its author wrote it (`written`), medians of a summary, claims about new texts. Keys that
-nothing reads go: `sha256` (of a file that is not here), `merged_from` and the rows' `from` (the one folder that the
-rows came from), `pairing`, and `pace`, whose baseline is the file's `baseline`.
+the first files did not name, since there was nothing else, is written out, and recipes have the keys of today. What was
+never recorded stays out: digests of the batches, the recipe as its author wrote it (`written`), medians of a summary,
+claims about new texts. Keys that nothing reads go: `sha256` (of a file that is not here), `merged_from` and the rows'
+`from` (the one folder that the rows came from), `pairing`, and `pace`, whose baseline is the file's `baseline`.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from recording.keys import arm_today, today
 
 from wordorder.comparison.results_file import parse_results
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS
@@ -48,6 +50,11 @@ def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
         results["waiting"] = 0
     if "rows" in content:
         results["rows"] = [{key: value for key, value in row.items() if key != "from"} for row in content["rows"]]
+    if "task" in content.get("recipe", {}).get("data", {}):
+        results["recipe"] = today(content["recipe"])
+        results["arms"] = [{**arm, "overrides": arm_today(arm.get("overrides", {}))} for arm in content["arms"]]
+        if content.get("written"):
+            results["written"] = today(content["written"])
     if content.get("looks"):
         table = content["recipe"]["compare"]
         looks = [{"equivalence": table.get("equivalence", 0.01), **look} for look in content["looks"]]

@@ -19,10 +19,10 @@ def wider(results: Results, width: int, seeds: int) -> dict[str, dict[str, Any]]
     """Return the sections of the recipe."""
     known = results.recipe
     sections = known.as_json()
-    data, model, training = sections["data"], sections["model"], sections["training"]
+    model, training = sections["model"], sections["training"]
     share = model["hidden_size"] / width
     model |= {"hidden_size": width, "intermediate_size": 4 * width}
-    training |= {"eval_steps": 0.1, "save_steps": 0.1}  # ten looks at the validation texts are enough for a curve
+    training |= {"evaluate_every": 0.1}  # ten looks at the validation texts are enough for a curve
     arms = [
         {
             "name": arm.name,
@@ -38,7 +38,8 @@ def wider(results: Results, width: int, seeds: int) -> dict[str, dict[str, Any]]
     ]
     compare = {"seeds": list(range(seeds)), "workers": 2, "baseline": results.baseline, "arms": arms}
     return {
-        "data": data,
+        "data": sections["data"],
+        "task": sections["task"],
         "tokenizer": dict(known.tokenizer),
         "model": model,
         "training": training,

@@ -17,9 +17,11 @@ from wordorder.training import read_recipe
 RECIPE = """
 [data]
 source = "sotu"
-task = "masked-lm"
 length = 48
 limit_documents = 6
+
+[task]
+name = "masked-lm"
 
 [tokenizer]
 kind = "character"
@@ -39,10 +41,10 @@ initializer_range = 0.1
 [training]
 learning_rate = 4e-3
 warmup_steps = 10
-per_device_train_batch_size = 16
-per_device_eval_batch_size = 128
-eval_steps = 0.5
-report_to = "none"
+batch_size = 16
+eval_batch_size = 128
+evaluate_every = 0.5
+trackers = []
 
 [compare]
 match = "parameters"

@@ -23,9 +23,10 @@ validation_fraction = 0.15
 test_fraction = 0.2
 """
 
-PRETRAINING = """
-task = "masked-lm"
-length = 48
+PRETRAINING = """length = 48
+
+[task]
+name = "masked-lm"
 
 [tokenizer]
 vocab_size = 1024
@@ -41,20 +42,22 @@ max_position_embeddings = 48
 sparse_prediction = true
 """
 
-CLASSIFICATION = """
-task = "classification"
+CLASSIFICATION = """length = 48
+
+[task]
+name = "classification"
 label_column = "century"
-length = 48
 max_pieces = 12
+
 """
 
 TRAINING = """
 [training]
 learning_rate = 3e-3
 warmup_steps = 10
-per_device_train_batch_size = 32
-eval_steps = 0.5
-report_to = "none"
+batch_size = 32
+evaluate_every = 0.5
+trackers = []
 """
 
 

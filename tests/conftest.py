@@ -28,7 +28,9 @@ if not torch.cuda.is_available():
 RECIPE = """
 [data]
 source = "{source}"
-task = "masked-lm"
+
+[task]
+name = "masked-lm"
 
 [tokenizer]
 vocab_size = 200
@@ -45,12 +47,12 @@ hidden_dropout_prob = 0.2
 [training]
 output_dir = "{folder}/run"
 max_steps = 12
-per_device_train_batch_size = 4
+batch_size = 4
 learning_rate = 3e-3
-logging_steps = 1
-eval_steps = 4
-report_to = "none"
-use_cpu = true
+log_every = 1
+evaluate_every = 4
+trackers = []
+device = "cpu"
 """
 
 

@@ -342,18 +342,19 @@ def test_config_json_of_any_shape_is_one_fault(folder: Path):
 RECIPE = """
 [data]
 source = "{source}"
-task = "masked-lm"
+
+[task]
+name = "masked-lm"
 [tokenizer]
 kind = "byte"
 {model}
 [training]
 output_dir = "{folder}/run"
 max_steps = 4
-save_steps = 2
-eval_steps = 2
-per_device_train_batch_size = 2
-report_to = "none"
-use_cpu = true
+evaluate_every = 2
+batch_size = 2
+trackers = []
+device = "cpu"
 """
 MODEL = "[model]\nnetwork = 'encoder'\nencoding = 'rope'\n" + "\n".join(f"{k} = {v}" for k, v in SIZES.items())
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("registries_as_they_were")
 FADING = (Path(__file__).parent / "contribution" / "fading.py").read_text(encoding="utf-8")
 SIZES = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 OF_MEMORY = (
-    "data.task=causal-lm",
-    "data.packing=lanes",
+    "task.name=causal-lm",
+    "task.packing=lanes",
     "model.network=decoder",
     "model.encoding=rope",
     "model.memory=fading",
@@ -106,7 +106,14 @@ def test_names_of_memories():
 def test_the_command_takes_it(fading, recipe_file, tmp_path):
     recipe = str(recipe_file)
     use = ["--use", f"{fading}:FadingMemory", *(part for setting in OF_MEMORY for part in ("--set", setting))]
-    steps = ["--set", "training.max_steps=2", "--set", "training.eval_steps=2", "--output-dir", str(tmp_path / "run")]
+    steps = [
+        "--set",
+        "training.max_steps=2",
+        "--set",
+        "training.evaluate_every=2",
+        "--output-dir",
+        str(tmp_path / "run"),
+    ]
     trained = CliRunner().invoke(app, ["train", recipe, *use, *steps, "--json"])
     assert trained.exit_code == 0, trained.output
     assert "FadingMemory of fading.py" in trained.stderr

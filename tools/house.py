@@ -185,9 +185,9 @@ REASONS: Mapping[str, str] = {
     "lines loaded by one Encoder forward; by `compare demo`": "the catalogue and the memories are imported whole",
     "calls of a tupe-r layer; of a look-ahead segment with one layer; with two": "each part converts positions anew, "
     "and a plan holds the fields of five backends",
-    "validations of a recipe in `compare demo` with 4 arms and one seed; encodings built": "a variant of a recipe is "
-    "made from its tables, and read and checked again",
-    "functions from `prepare` to the first batch; types": "a text passes sixteen types before it is a batch",
+    "validations of a recipe in `compare demo` with 4 arms and one seed; encodings built": "a configuration builds its "
+    "encoding whenever it is made, and each file and each loaded model makes one",
+    "functions from `prepare` to the first batch; types": "each option of a section is a function of its own",
     "pronoun-like names among assigned names": "names change in the folders that are rebuilt, one after the other",
     "comment lines per 1,000": "comments are written with the rebuilt folders",
     "type names in more than one file; of classes alone": "names change in the folders that are rebuilt",
@@ -228,7 +228,6 @@ CUTS = (
     Cut(
         "callbacks, NEFTune, debug hooks, other optimizers, transformers' trackers",
         r"Callback|neftune|DebugUnderflow|Adafactor|GaLore|transformers\.integrations",
-        "DefaultFlowCallback says when to log, score and save, as long as [training] is read by TrainingArguments",
     ),
     Cut(
         "networks of papers outside of papers/", r"networks/text|encodings/word_vectors|^conversion/|models/classifier"

@@ -26,7 +26,7 @@ def counted() -> dict[str, Any]:
 
     recipe = read_recipe(ROOT / "evidence" / "recipes" / f"{RECIPE}.toml")
     arms = [{"arm": arm.name, **cost_of(arm.recipe)} for arm in resolve_arms(recipe)]
-    settings = {"length": recipe.data.length, "batch": recipe.training["per_device_train_batch_size"]}
+    settings = {"length": recipe.data.length, "batch": recipe.training.batch_size}
     return {"recipe": RECIPE, "arms": arms, **settings, "torch": torch.__version__}
 
 

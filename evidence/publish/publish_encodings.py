@@ -355,7 +355,7 @@ def metrics() -> str:
         if metric.key == "perplexity":
             tasks = ["ranks models; `loss` chooses their checkpoints"]
         if any(one.key == metric.key and one.of_translations for task in TASKS.values() for one in task.metrics):
-            tasks = [name.replace("translation", "translation with `predict_with_generate`") for name in tasks]
+            tasks = [name.replace("translation", "translation with `translate_while_training`") for name in tasks]
         meaning = metric.meaning.format(split="test")
         lines.append(f"| `{metric.key}` | {', '.join(tasks)} | {', '.join(headlines)} | {meaning} |")
     return "\n".join(lines)

@@ -103,11 +103,11 @@ def slots(memory: Any) -> Mapping[str, Tensor]:
 
 def tokens(folder: Path, kind: str, cache: Path) -> Mapping[str, Any]:
     """Return the ids of the reported texts, where their sentences and documents begin, and what was counted."""
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import DataConfig, prepare
+    from wordorder.data import DataSettings, TokenizerConfig
+    from wordorder.tasks import MaskedLMOptions, prepare
 
-    data = DataConfig(source=f"{folder}/*.txt", task="masked-lm", length=32, validation_fraction=0.2, test_fraction=0.2)
-    prepared = prepare(data, TokenizerConfig(kind=kind, vocab_size=300), seed=0, cache_dir=cache)
+    data = DataSettings(source=f"{folder}/*.txt", length=32, validation_fraction=0.2, test_fraction=0.2)
+    prepared = prepare(data, MaskedLMOptions(), TokenizerConfig(kind=kind, vocab_size=300), seed=0, cache_dir=cache)
     reported = prepared.reported
     # the earlier side has no [SEP] after each text, and says in which sentence each text begins
     before = np.searchsorted(reported.starts[1:], reported.sentence_ends, side="left")
@@ -173,7 +173,12 @@ def run_values(folder: Path) -> Iterator[tuple[str, Any]]:
 
 def recipe_text(text: str) -> str:
     """Return a frozen recipe as this commit writes recipes."""
-    return text
+    import tomllib
+
+    from recording.keys import today
+    from wordorder.training.recipe.toml_text import to_toml
+
+    return to_toml(today(tomllib.loads(text)))
 
 
 def counted(costs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -105,12 +105,13 @@ def tokens(folder: Path, kind: str, cache: Path) -> Mapping[str, Any]:
 
 
 def resolved(path: Path, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """Return all values of a recipe, defaults included, as nested tables."""
+    """Return all values of a recipe, defaults included, as nested tables with the keys of today."""
     import tomllib
 
+    from recording.keys import today
     from wordorder.training import read_recipe
 
-    return tomllib.loads(read_recipe(path, list(overrides)).to_toml())
+    return today(tomllib.loads(read_recipe(path, list(overrides)).to_toml()))
 
 
 # --- statistics and search ----------------------------------------------------------------------------------------

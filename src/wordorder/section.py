@@ -61,6 +61,10 @@ class Section(BaseModel):
         """Return one line for each value that does not go with another."""
         return []
 
+    def given(self, *names: str) -> list[str]:
+        """Return those of the names whose value is not the default."""
+        return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+
     def having(self, **changes: object) -> Self:
         """Return a copy with other values, checked in the same way."""
         return type(self)(**(dict(self) | changes))
@@ -160,8 +164,8 @@ def _sentence(where: str, hint: object, found: ErrorDetails) -> str:
         expected = str(context["error"])
     else:
         expected = _SHAPES.get(found["type"]) or describe(hint)
-        if expected == "a number" and isinstance(value, int | float) and not isinstance(value, bool):
-            expected = "a finite number"  # infinite, or an integer beyond all floats
+        if expected.startswith("a number") and isinstance(value, int | float) and not isinstance(value, bool):
+            expected = expected.replace("a number", "a finite number", 1)  # infinite, or beyond all floats
     return f"{where}: must be {expected}, got {_shown(value)}"
 
 

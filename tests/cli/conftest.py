@@ -5,7 +5,9 @@ import pytest
 RECIPE = """
 [data]
 source = "corpus.txt"
-task = "masked-lm"
+
+[task]
+name = "masked-lm"
 
 [tokenizer]
 kind = "word"
@@ -22,7 +24,7 @@ max_position_embeddings = 16
 
 [training]
 max_steps = 4
-per_device_train_batch_size = 4
+batch_size = 4
 learning_rate = 1e-2
 output_dir = "run"
 """

@@ -95,10 +95,10 @@ def test_dry_run_prints_a_recipe_that_reads_back_to_itself(folder: Path):
 
 def test_keep_is_short_for_the_number_of_checkpoints_and_is_checked():
     resolved = json.loads(run("train", "one.toml", "--keep", "3", "--dry-run", "--json").stdout)
-    assert resolved["training"]["save_total_limit"] == 3
+    assert resolved["training"]["keep_checkpoints"] == 3
     none = CliRunner().invoke(app, ["train", "one.toml", "--keep", "0", "--dry-run"])
     assert none.exit_code == 2
-    assert none.stderr == "wordorder: training.save_total_limit: must be at least 1, got 0\n"
+    assert none.stderr == "wordorder: training.keep_checkpoints: must be at least 1, got 0\n"
 
 
 def test_evaluate_gives_the_loss_that_training_gave(trained: Result):
@@ -152,8 +152,12 @@ def similarity(folder: Path, recipe_text: str) -> Path:
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     section = recipe_text[recipe_text.index("[tokenizer]") : recipe_text.index("[training]")]
     recipe = recipe_text.replace(section, "").replace("corpus.txt", "pairs.jsonl").replace("masked-lm", "regression")
-    columns = 'text_column = "a"\npair_column = "b"\nlabel_column = "score"\nlabel_scale = 3.0\n'
-    recipe = recipe.replace("[data]\n", f"[data]\n{columns}").replace('"run"', '"similarity"')
+    columns = 'pair_column = "b"\nlabel_column = "score"\nlabel_scale = 3.0\n'
+    recipe = (
+        recipe.replace("[data]\n", '[data]\ntext_column = "a"\n')
+        .replace("[task]\n", f"[task]\n{columns}")
+        .replace('"run"', '"similarity"')
+    )
     (folder / "similarity.toml").write_text(recipe, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -313,18 +317,18 @@ def test_cost_assumes_a_vocabulary_where_counting_would_be_dear(folder: Path):
 
 
 def test_cost_counts_what_a_batch_shares_once_per_batch():
-    alone, many = (cost_of_one(f"training.per_device_train_batch_size={n}") for n in (1, 64))
+    alone, many = (cost_of_one(f"training.batch_size={n}") for n in (1, 64))
     assert many["flops_per_token"] < alone["flops_per_token"]
 
 
 def test_cost_counts_the_head_at_the_share_of_masks():
-    few, many = (cost_of_one("model.sparse_prediction=true", f"data.mask_probability={p}") for p in (0.1, 0.4))
+    few, many = (cost_of_one("model.sparse_prediction=true", f"task.mask_probability={p}") for p in (0.1, 0.4))
     assert few["flops_per_token"] < many["flops_per_token"]
 
 
 @pytest.mark.slow
 def test_a_comparison_costs_what_cost_says(folder: Path):
-    settings = ["tokenizer.kind=byte", "model.sparse_prediction=true", "data.mask_probability=0.4", "compare.seeds=[0]"]
+    settings = ["tokenizer.kind=byte", "model.sparse_prediction=true", "task.mask_probability=0.4", "compare.seeds=[0]"]
     words = [word for setting in [*settings, "training.output_dir=costs"] for word in ("--set", setting)]
     said = {arm["arm"]: arm for arm in json.loads(run("cost", "arms.toml", *words, "--json").stdout)["arms"]}
     rows = json.loads(run("compare", "arms.toml", *words, "--json").stdout)["rows"]
@@ -360,7 +364,7 @@ def test_a_loss_that_is_not_finite_is_one_line_that_names_the_step_and_exit_1(fo
 
 @pytest.mark.slow
 def test_a_signal_saves_and_is_exit_3(folder: Path):
-    settings = ["training.max_steps=1000000", "training.eval_steps=500000", "training.output_dir=long"]
+    settings = ["training.max_steps=1000000", "training.evaluate_every=500000", "training.output_dir=long"]
     command = [sys.executable, "-m", "wordorder", "train", "one.toml", "--json"]
     command += [word for setting in settings for word in ("--set", setting)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:

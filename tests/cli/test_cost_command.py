@@ -10,8 +10,10 @@ from wordorder.cli.app import app
 RECIPE = """
 [data]
 source = "sotu"
-task = "masked-lm"
 length = 16
+
+[task]
+name = "masked-lm"
 [tokenizer]
 kind = "byte"
 [model]
@@ -22,8 +24,8 @@ num_attention_heads = 2
 max_position_embeddings = 16
 [training]
 max_steps = 1000
-per_device_train_batch_size = 8
-gradient_accumulation_steps = 2
+batch_size = 16
+micro_batch_size = 8
 """
 ARMS = """
 [compare]

@@ -10,7 +10,9 @@ RECIPE = """
 [data]
 source = "{folder}/train.jsonl"
 test_source = "{folder}/test.jsonl"
-task = "masked-lm"
+
+[task]
+name = "masked-lm"
 
 [tokenizer]
 kind = "byte"

@@ -10,9 +10,11 @@ from wordorder.cli.app import app
 RECIPE = """
 [data]
 source = "{source}"
-task = "causal-lm"
-packing = "lanes"
 length = 16
+
+[task]
+name = "causal-lm"
+packing = "lanes"
 [tokenizer]
 kind = "byte"
 [model]
@@ -26,9 +28,9 @@ memory_length = 16
 [training]
 output_dir = "{folder}/run"
 max_steps = 1
-per_device_train_batch_size = 2
-report_to = "none"
-use_cpu = true
+batch_size = 2
+trackers = []
+device = "cpu"
 """
 
 

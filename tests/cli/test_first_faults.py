@@ -67,11 +67,11 @@ def test_a_run_in_the_folder_of_a_comparison_says_that_it_is_one(folder):
     ("word", "task"), [("mlm", "masked-lm"), ("clm", "causal-lm"), ("classificaton", "classification")]
 )
 def test_a_task_by_its_abbreviation_has_the_one_that_is_meant(word, task):
-    assert f"did you mean {task!r}?" in call("train", "one.toml", "--set", f"data.task={word}", code=2).stderr
+    assert f"did you mean {task!r}?" in call("train", "one.toml", "--set", f"task.name={word}", code=2).stderr
 
 
 def test_an_abbreviation_of_nothing_has_no_suggestion():
-    assert "did you mean" not in call("train", "one.toml", "--set", "data.task=mxq", code=2).stderr
+    assert "did you mean" not in call("train", "one.toml", "--set", "task.name=mxq", code=2).stderr
 
 
 def test_encodings_are_read_as_papers_write_them_and_stored_as_the_catalogue_does():

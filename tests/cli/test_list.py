@@ -111,7 +111,7 @@ def test_one_encoding_is_shown_by_its_name_in_any_spelling():
 def test_a_generated_task_is_shown_as_a_recipe_names_it():
     shown = " ".join(CliRunner().invoke(app, ["list", "task:n-back"]).stdout.split())
     assert "n-back: What is the word 4 before the last one?" in shown
-    assert 'data.source = "task:n-back", data.task = "causal-lm" or "classification"' in shown
+    assert 'data.source = "task:n-back", task.name = "causal-lm" or "classification"' in shown
 
 
 @pytest.mark.parametrize(

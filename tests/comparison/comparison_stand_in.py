@@ -32,7 +32,7 @@ def prepare(recipe: Any, seed: int) -> Prepared:
 def train(recipe: Any, folder: Path, seed: int, *, test: bool = True) -> None:
     """Behave as a training would; what goes wrong is said by environment variables that hold an arm's name."""
     arm = next(p.name for p in folder.parents if not p.name.startswith(("rate-", "fold-")))
-    rate = recipe.training["learning_rate"]
+    rate = recipe.training.learning_rate
     _log(f"start {arm} {folder.name} {rate:g}{' resumed' if (folder / 'checkpoint-1').exists() else ''}")
     if os.environ.get("STAND_IN_FAIL", "none of them") in (arm, f"{arm}/{folder.name}", "/".join(folder.parts[-3:])):
         raise RunFailed("the loss is NaN at step 3")
@@ -48,8 +48,8 @@ def train(recipe: Any, folder: Path, seed: int, *, test: bool = True) -> None:
         _log(f"saved {arm} {folder.name}")
         raise
     final = LOSS.get(recipe.model["encoding"], 3.0) + 0.01 * seed + 0.1 * recipe.data.fold + 10 * abs(rate - 0.002)
-    if "encoding_learning_rate" in recipe.training and encoding_parameters(recipe, seed):
-        final += 0.001 * abs(recipe.training["encoding_learning_rate"] - 20.0)
+    if recipe.training.encoding_learning_rate is not None and encoding_parameters(recipe, seed):
+        final += 0.001 * abs(recipe.training.encoding_learning_rate - 20.0)
     curve = [{"step": step, "validation_loss": final + 3 / step} for step in (2, 4, 6)]
     (folder / "curve.jsonl").write_text("".join(json.dumps(point) + "\n" for point in curve))
     (folder / "model").mkdir(exist_ok=True)
@@ -57,10 +57,10 @@ def train(recipe: Any, folder: Path, seed: int, *, test: bool = True) -> None:
     (folder / "environment.json").write_text(json.dumps({"device": "cpu: made up", "threads": 1}))
     split = {"loss": final, "perplexity": 2.718281828**final, "accuracy": 1 - final / 10}
     of_task = {"causal-lm": {"bits_per_character": final / 3}, "translation": {"bleu": 50 - 10 * final}}
-    split |= of_task.get(recipe.data.task, {})
+    split |= of_task.get(recipe.task.name, {})
     splits = {"validation": split} | ({"test": split} if test and recipe.data.test_source != "none" else {})
     metrics = {**splits, "tokens_per_second": 1e4, "peak_memory_bytes": 2**28, "steps": 6}
-    metrics |= {"bleu_signature": "nrefs:1|made up"} if recipe.data.task == "translation" else {}
+    metrics |= {"bleu_signature": "nrefs:1|made up"} if recipe.task.name == "translation" else {}
     # at once, as a training does: the comparison reads it while other workers write theirs
     (folder / "metrics.part").write_text(json.dumps({**metrics, "train_seconds": 1.0, "best_step": 6}))
     (folder / "metrics.part").replace(folder / "metrics.json")

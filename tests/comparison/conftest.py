@@ -27,12 +27,13 @@ def make_recipe(tmp_path: Path) -> Callable[..., Any]:
         arms = arms or {name: {"model.encoding": name} for name in ("none", "rope", "tupe-r")}
         compare = {"seeds": [0, 1, 2], **compare}
         text = [
-            f'[data]\nsource = "{source}"\ntask = "masked-lm"\nvalidation_fraction = 0.2\ntest_fraction = 0.2',
+            f'[data]\nsource = "{source}"\nvalidation_fraction = 0.2\ntest_fraction = 0.2',
+            '[task]\nname = "masked-lm"',
             "[tokenizer]\nvocab_size = 120",
             "[model]\nnetwork = 'encoder'\nhidden_size = 16\nnum_hidden_layers = 1\nnum_attention_heads = 2",
             "intermediate_size = 32\nmax_position_embeddings = 16\nencoding = 'none'",
             f"[training]\noutput_dir = '{tmp_path / 'out'}'\nmax_steps = 6\nlearning_rate = 0.002",
-            "per_device_train_batch_size = 4",
+            "batch_size = 4",
             "[compare]",
             *(f"{name} = {json.dumps(value)}" for name, value in compare.items()),
         ]

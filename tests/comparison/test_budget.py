@@ -55,12 +55,12 @@ DECODER = {
     "grouped": {"model.encoding": "rope", "model.num_key_value_heads": 1},
     "transformer-xl": {"model.encoding": "transformer-xl"},
 }
-CAUSAL = ("data.task=causal-lm", "model.network=decoder")
+CAUSAL = ("task.name=causal-lm", "model.network=decoder")
 COMPLEX = {"none": {}, "complex": {"model.encoding": "complex-order", "model.complex_valued": True}}
 UNTIED = "model.tie_word_embeddings=false"
-TRANSLATION = ("data.task=translation", "data.target_source=sotu", "model.network=seq2seq")
+TRANSLATION = ("task.name=translation", "task.target_source=sotu", "model.network=seq2seq")
 HALVES = {name: {"model.encoding": name} for name in ("none", "shaw", "t5")}
-CLASSES = ("data.task=classification", "model.network=classifier", "model.encoding=complex-order")
+CLASSES = ("task.name=classification", "model.network=classifier", "model.encoding=complex-order")
 CLASSIFIERS = {name: {"model.architecture": name} for name in ("transformer", "convolution", "recurrent")}
 
 
@@ -286,6 +286,13 @@ def digest(batches, *, rows=1, per_step=1):
     for number, one in enumerate(batches):
         fed.take(1 + number // per_step, rows_of(one))
     return fed.found()
+
+
+def test_the_digest_does_not_tell_how_a_step_is_divided():
+    whole = batch([[1, 2], [3, 4], [5, 6]])
+    parts = [batch([[1, 2], [3, 4]]), batch([[5, 6]])]
+    assert digest([whole, whole]) == digest([*parts, *parts], rows=2, per_step=2)
+    assert digest([whole]) != digest([parts[1], parts[0]], rows=2, per_step=2)
 
 
 def test_the_digest_tells_order_masks_labels_rows_and_steps_apart():

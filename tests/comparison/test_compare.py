@@ -141,7 +141,7 @@ def test_a_folder_of_another_recipe_is_refused_and_names_the_difference(make_rec
 
 def test_names_without_effect_on_results_may_differ(make_recipe, log):
     run(make_recipe(seeds=[0]))
-    run(make_recipe("training.logging_steps=3", seeds=[0]))
+    run(make_recipe("training.log_every=3", seeds=[0]))
     assert len(starts(log)) == 3
 
 
@@ -327,18 +327,20 @@ def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch, tmp_pat
         ({"a": {"data.length": 8}}, "data"),
         ({"a": {"tokenizer.vocab_size": 99}}, "data"),
         ({"a": {"training.max_steps": 8}}, "different amounts of data"),
-        ({"a": {"training.per_device_train_batch_size": 8}}, "different batches"),
+        ({"a": {"training.batch_size": 8}}, "different batches"),
         ({"a": {"training.seed": 8}}, "comparison|seeds"),
         ({"a": {"model.max_position_embeddings": 32}}, "other data"),
         ({"Rope": {"model.encoding": "rope"}, "rope": {"model.encoding": "rope"}}, "case"),
         ({"figures": {"model.encoding": "rope"}}, "'figures' is the name of a file or folder"),
         ({"Report.html": {"model.encoding": "rope"}}, "'Report.html' is the name of a file or folder"),
         ({"results.json": {"model.encoding": "rope"}}, "'results.json' is the name of a file or folder"),
-        ({"a": {"training.dataloader_drop_last": True}}, "different batches"),
-        ({"a": {"training.bf16": True}}, "must be the same for all arms.*an arm may change only .*learning_rate"),
-        ({"a": {"training.use_cpu": True}}, "must be the same for all arms"),
-        ({"a": {"training.torch_compile": True}}, "must be the same for all arms"),
-        ({"a": {"training.metric_for_best_model": "accuracy"}}, "must be the same for all arms"),
+        (
+            {"a": {"training.precision": "bf16"}},
+            "must be the same for all arms.*an arm may change only .*learning_rate",
+        ),
+        ({"a": {"training.device": "cpu"}}, "must be the same for all arms"),
+        ({"a": {"training.compile": "default"}}, "must be the same for all arms"),
+        ({"a": {"training.select": "accuracy"}}, "must be the same for all arms"),
     ],
 )
 def test_arms_that_would_not_be_compared_fairly_are_refused(make_recipe, log, arms, fault):
@@ -348,7 +350,7 @@ def test_arms_that_would_not_be_compared_fairly_are_refused(make_recipe, log, ar
 
 
 def test_an_arm_may_change_how_its_weights_are_updated(make_recipe, log):
-    changes = {"training.warmup_steps": 2, "training.lr_scheduler_type": "cosine", "training.weight_decay": 0.1}
+    changes = {"training.warmup_steps": 2, "training.lr_schedule": "cosine", "training.weight_decay": 0.1}
     arms = {"a": {"model.encoding": "rope", "training.adam_beta2": 0.98}, "b": changes}
     assert run(make_recipe(seeds=[0], arms=arms))["complete"]
 

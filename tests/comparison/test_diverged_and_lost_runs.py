@@ -40,7 +40,7 @@ def made(scores, *, key="perplexity", baseline=None, statistic="mean"):
         "complete": not failed,
         "waiting": 0,
         "planned": {"arms": len(scores), "seeds": list(range(seeds)), "runs": len(rows) + len(failed)},
-        "recipe": {"data": {"source": "sotu", "task": task}, "model": {}, "training": {}, "compare": compare},
+        "recipe": {"data": {"source": "sotu"}, "task": {"name": task}, "model": {}, "training": {}, "compare": compare},
         "arms": [{"name": arm, "parameters": {"total": 1000}} for arm in scores],
         "rows": rows,
         "failed": failed,

@@ -79,7 +79,7 @@ def spoil(folder, **changes):
 
 
 def test_a_metric_that_is_better_when_higher_chooses_the_highest_median(make_recipe, log):
-    recipe = make_recipe("training.metric_for_best_model=accuracy", "data.test_source=none", grid=RATES)
+    recipe = make_recipe("training.select=accuracy", "data.test_source=none", grid=RATES)
     results = run(recipe)
     assert (results["metric"], results["split"], results["selection"]) == ("accuracy", "validation", "accuracy")
     assert {row["learning_rate"] for row in results["rows"]} == {0.002}
@@ -174,7 +174,7 @@ def test_a_grid_and_an_arms_own_rate_are_refused_together(make_recipe, log):
 
 
 def test_trials_are_judged_by_the_metric_that_chooses_checkpoints(make_recipe, log):
-    recipe = make_recipe("training.metric_for_best_model=accuracy", seeds=[0], tune=RATES)
+    recipe = make_recipe("training.select=accuracy", seeds=[0], tune=RATES)
     results = run(recipe)
     assert results["selection"] == "accuracy"
     assert [arm["learning_rate"] for arm in results["arms"]] == [0.002] * 3

@@ -19,18 +19,18 @@ from wordorder.training.runs.fit import make_config
 from wordorder.training.runs.run import _prepare
 
 LANES = (
-    "data.task=causal-lm",
-    "data.packing=lanes",
+    "task.name=causal-lm",
+    "task.packing=lanes",
     "data.length=32",
-    "data.eval_lanes=2",
+    "task.eval_lanes=2",
     "tokenizer.kind=byte",
     "model.network=decoder",
     "model.max_position_embeddings=32",
     "training.max_steps=4",
-    "training.eval_steps=0.5",
-    "training.logging_steps=1",
-    "training.per_device_train_batch_size=3",
-    "training.gradient_accumulation_steps=2",
+    "training.evaluate_every=0.5",
+    "training.log_every=1",
+    "training.batch_size=6",
+    "training.micro_batch_size=3",
 )
 XL = {"model.encoding": "transformer-xl"}
 MEMORY = {**XL, "model.memory": "segment-recurrence"}
@@ -48,7 +48,7 @@ def test_memory_and_segment_together_are_what_others_read_at_once(make_recipe):
         "half": {"segment": 16, "memory": 16, "history": 32},
         "most": {"segment": 8, "memory": 24, "history": 32},
     }
-    assert [arm.recipe.training.get("eval_stride") for arm in arms] == [8, None, None]
+    assert [arm.recipe.training.eval_stride for arm in arms] == [8, None, None]
     assert all(arm.recipe.data == arms[0].recipe.data for arm in arms)
     assert "together are 32 tokens for every arm" in history_sentence(histories(arms), equal=True)
 
@@ -75,7 +75,7 @@ def test_a_memory_that_leaves_no_whole_segments_is_refused_with_those_that_do(ma
 
 
 def test_texts_that_are_not_in_lanes_have_no_equal_history(make_recipe):
-    with pytest.raises(BadInput, match=r'data\.packing "lanes"'):
+    with pytest.raises(BadInput, match=r'task\.packing "lanes"'):
         equal_history(resolve_arms(make_recipe(history="equal")))
 
 
@@ -106,7 +106,7 @@ def test_flops_are_those_of_an_arms_own_segment_after_a_full_memory(make_recipe)
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_pieces_of_a_step_hold_the_tokens_of_its_segments(make_recipe, whole):
-    overrides = ("data.reset_memory=documents",) if whole else ()
+    overrides = ("task.reset_memory=documents",) if whole else ()
     text = _prepare(adapted(make_recipe, *overrides)[0].recipe).train
     rows, parts = 3, 4
     segments = text.training_lanes(rows, seed=7)
@@ -124,7 +124,7 @@ def test_pieces_of_a_step_hold_the_tokens_of_its_segments(make_recipe, whole):
 
 def losses_of_single_lanes(recipe):
     """The mean loss of each step's tokens, lane by lane, with a memory that goes on from piece to piece."""
-    prepared, parts, rows = _prepare(recipe), recipe.segments_per_step, 6
+    prepared, parts, rows = _prepare(recipe), recipe.training.segments_per_step, 6
     model = build_model(make_config(recipe, prepared), "causal-lm", seed=3).eval()
     lanes, states, losses = prepared.train.training_lanes(rows, seed=3, parts=parts), [None] * rows, []
     for step in range(4):
@@ -146,7 +146,7 @@ def test_arms_of_equal_history_are_fed_the_same_and_predict_the_same_tokens(make
     inner = Loop.micro_step
 
     def watch(self, batch, *args, **kwargs):
-        place = self.training.folder.name, self.training.state.global_step
+        place = self.training.folder.name, self.training.state.step
         fed.setdefault(place, []).append(batch["input_ids"].clone())
         return inner(self, batch, *args, **kwargs)
 

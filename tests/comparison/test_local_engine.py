@@ -80,7 +80,7 @@ def test_devices_have_the_names_that_the_process_sees_them_by(make_recipe, monke
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     recipe = make_recipe()
     assert devices_of(recipe) == devices
-    on_cpu = replace(recipe, training={**recipe.training, "use_cpu": True})
+    on_cpu = replace(recipe, training=recipe.training.having(device="cpu"))
     assert devices_of(on_cpu) == ()
 
 

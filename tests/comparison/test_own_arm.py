@@ -97,8 +97,8 @@ def test_a_memory_of_ones_own_is_told_with_its_file_and_refused_once_that_change
     path.write_text(FADING)
     use_own_classes([f"{path}:FadingMemory"])
     memory = (
-        "data.task=causal-lm",
-        "data.packing=lanes",
+        "task.name=causal-lm",
+        "task.packing=lanes",
         "model.network=decoder",
         "model.memory=fading",
         "model.memory_length=8",
@@ -214,11 +214,12 @@ def test_the_command_says_what_was_tried_and_leaves_with_2_where_a_fault_is_foun
     assert "Mine: training starts with what the constructor sets" in done.stderr
     file = tmp_path / "rates.toml"
     file.write_text(
-        (tmp_path / "small.toml").read_text().replace('name = "', '"training.learning_rate" = 1e-3\nname = "')
+        (tmp_path / "small.toml").read_text().replace("arms]]\n", 'arms]]\n"training.learning_rate" = 1e-3\n')
     )
     rate = ["compare", str(file), "--dry-run", "--set", "training.learning_rate=5e-3"]
     assert CliRunner().invoke(app, rate).exit_code == 2
-    assert CliRunner().invoke(app, [*rate, "--arm", f"{mine}:Mine"]).exit_code == 0, "the arm of its own takes it"
+    done = CliRunner().invoke(app, [*rate, "--arm", f"{mine}:Mine"])
+    assert done.exit_code == 0, f"the arm of its own takes it: {done.output}"
     mine.write_text(LEAKING)
     wrong = CliRunner().invoke(app, ["compare", str(tmp_path / "small.toml"), "--arm", f"{mine}:Mine=other"])
     assert wrong.exit_code == 2

@@ -60,7 +60,7 @@ def test_less_than_one_pass_has_hardly_begun_but_for_small_networks(tokens, para
 
 def test_passes_of_examples_are_those_of_the_batches():
     more = {"data": {"train": {"tokens": 9, "segments": 640}}, "task": "classification"}
-    training = {"per_device_train_batch_size": 32, "gradient_accumulation_steps": 2}
+    training = {"batch_size": 64}
     assert trained([], **more, recipe={"training": training}).passes == 10
     assert trained([], **more).passes is None
 

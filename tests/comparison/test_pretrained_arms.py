@@ -21,7 +21,9 @@ FINE_TUNING = """
 source = "{folder}/train.jsonl"
 validation_source = "{folder}/dev.jsonl"
 test_source = "none"
-task = "regression"
+
+[task]
+name = "regression"
 label_scale = 5.0
 truncate = true
 
@@ -31,10 +33,10 @@ pretrained = "{folder}/pre/{{arm}}/seed-{{seed}}/model"
 [training]
 output_dir = "{folder}/fine"
 max_steps = 2
-per_device_train_batch_size = 8
-eval_steps = 1
-metric_for_best_model = "spearmanr"
-report_to = "none"
+batch_size = 8
+evaluate_every = 1
+select = "spearmanr"
+trackers = []
 
 [compare]
 seeds = [3, 5]

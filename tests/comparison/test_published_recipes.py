@@ -10,6 +10,7 @@ from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
+from wordorder.tasks.translation import TARGETS
 from wordorder.training import read_recipe
 from wordorder.training.recipe.packaged import packaged_recipes
 from wordorder.training.recipe.sections import SOURCES
@@ -41,10 +42,10 @@ def read(path, place, monkeypatch):
     data = place / "data" / path.stem
     monkeypatch.chdir(place)
     monkeypatch.setenv("WORDORDER_DATA", str(data))
-    given = tomllib.loads(path.read_text(encoding="utf-8")).get("data", {})
-    for name in SOURCES:
-        source = given.get(name, "none")
-        if source not in ("sotu", "none"):
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    given = tables.get("data", {})
+    for source in [*map(given.get, SOURCES), *map(tables.get("task", {}).get, TARGETS)]:
+        if source not in ("sotu", "none", None):
             (data / source).parent.mkdir(parents=True, exist_ok=True)
             (data / source).touch()
     return read_recipe(path, [] if "source" in given else ["data.source=sotu"])
@@ -54,7 +55,7 @@ def test_the_rate_rises_for_a_like_share_of_the_steps(place, monkeypatch):
     """A warm-up for 550 steps is none for 6,000. TUPE's own recipe has its paper's 1%; one recipe is counted alone."""
     for name in RECIPES.keys() - {f"evidence/recipes/{name}.toml" for name in ("bert_base", "complex_order_cost")}:
         training = read(RECIPES[name], place, monkeypatch).training
-        warmup, steps = training["warmup_steps"], training.get("max_steps", -1)
+        warmup, steps = training.warmup_steps, training.max_steps
         assert 0.04 <= (warmup / steps if warmup >= 1 else warmup) <= 0.15, name
 
 
@@ -79,13 +80,17 @@ def test_bert_base_has_the_papers_hyper_parameters(place, monkeypatch):
     assert (model["encoding"], model["norm_placement"], model["hidden_act"]) == ("tupe-r", "post", "gelu")
     assert (model["hidden_dropout_prob"], model["attention_probs_dropout_prob"]) == (0.1, 0.1)
     assert (recipe.tokenizer.kind, recipe.tokenizer.vocab_size, recipe.tokenizer.lowercase) == ("bpe", 32768, True)
-    assert (data.length, data.mask_probability, data.packing) == (512, 0.15, "full-sentences-across-documents")
-    assert (training["max_steps"], training["warmup_steps"], training["learning_rate"]) == (1_000_000, 10_000, 1e-4)
-    assert training["per_device_train_batch_size"] * training["gradient_accumulation_steps"] == 256
+    assert (data.length, recipe.task.mask_probability, recipe.task.packing) == (
+        512,
+        0.15,
+        "full-sentences-across-documents",
+    )
+    assert (training.max_steps, training.warmup_steps, training.learning_rate) == (1_000_000, 10_000, 1e-4)
+    assert training.batch_size == 256
     adam = ("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "weight_decay", "decay_all_parameters")
-    assert [training[name] for name in adam] == [0.9, 0.999, 1e-6, 1.0, 0.01, True]
-    assert training["lr_scheduler_type"] == "linear"
-    assert training["keep_steps"] == [100_000, 300_000, 600_000, 1_000_000]
+    assert [getattr(training, name) for name in adam] == [0.9, 0.999, 1e-6, 1.0, 0.01, True]
+    assert training.lr_schedule == "linear"
+    assert training.keep_steps == (100_000, 300_000, 600_000, 1_000_000)
     with pytest.raises(BadInput, match=r"\[data\]: source is missing; give it here or by --set data\.source=\.\.\."):
         read_recipe(path)
 
@@ -96,16 +101,16 @@ def test_fine_tuning_has_the_papers_hyper_parameters(name, place, monkeypatch):
     training, compare = recipe.training, recipe.compare
     assert compare is not None
     assert (compare.grid, len(compare.seeds)) == ((2e-5, 3e-5, 4e-5, 5e-5), 5)
-    assert (training["num_train_epochs"], training["per_device_train_batch_size"]) == (10, 32)
-    assert (training["warmup_steps"], training["lr_scheduler_type"]) == (0.06, "linear")
+    assert (training.epochs, training.batch_size) == (10, 32)
+    assert (training.warmup_steps, training.lr_schedule) == (0.06, "linear")
     adam = ("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "weight_decay", "decay_all_parameters")
-    assert [training[name] for name in adam] == [0.9, 0.999, 1e-6, 1.0, 0.01, True]
+    assert [getattr(training, name) for name in adam] == [0.9, 0.999, 1e-6, 1.0, 0.01, True]
     metric = {"cola": "matthews_correlation", "stsb": "pearson"}.get(name, "accuracy")
-    assert training["metric_for_best_model"] == metric
+    assert training.select == metric
     assert recipe.data.test_source == "none"
-    assert recipe.data.label_scale == (5 if name == "stsb" else 1)
-    assert (recipe.data.pair_column is not None) == (name in ("mrpc", "rte", "stsb"))
-    assert recipe.data.truncate
+    assert getattr(recipe.task, "label_scale", 1) == (5 if name == "stsb" else 1)
+    assert (recipe.task.pair_column is not None) == (name in ("mrpc", "rte", "stsb"))
+    assert recipe.task.truncate
     assert [arm.name for arm in compare.arms] == ["bert-a", "bert-r", "tupe-a", "tupe-r"]
 
 

@@ -25,7 +25,7 @@ ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]  # not while another cluster is waited for
 
 SIX = {name: {"model.encoding": name} for name in ("none", "learned", "sinusoidal", "rope", "alibi", "tupe-r")}
-LONG = ("training.max_steps=60", "training.save_steps=10", "training.eval_steps=10", "training.use_cpu=true")
+LONG = ("training.max_steps=60", "training.save_every=10", "training.evaluate_every=10", "training.device=cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def lose_second(cluster):
 
 def test_a_lost_machine_changes_no_result(make_recipe, cluster, tmp_path):
     # a run must not end before its machine is gone
-    longer = ("training.max_steps=480", "training.save_steps=20", "training.eval_steps=20", "training.use_cpu=true")
+    longer = ("training.max_steps=480", "training.save_every=20", "training.evaluate_every=20", "training.device=cpu")
     recipe = make_recipe(
         *longer, arms={name: SIX[name] for name in ("none", "rope", "tupe-r")}, seeds=[0, 1], workers=2
     )

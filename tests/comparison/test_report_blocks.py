@@ -268,7 +268,7 @@ def test_the_title_and_the_notes_are_those_of_the_recipe(results):
 def test_the_head_says_how_large_how_long_on_what_and_when(results):
     results["recipe"]["model"] |= {"num_hidden_layers": 1, "hidden_size": 96}
     results["recipe"]["data"] |= {"source": "letters", "length": 64}
-    results["recipe"]["training"]["per_device_train_batch_size"] = 32
+    results["recipe"]["training"]["batch_size"] = 32
     results["data"] = {"train": {"tokens": 224850}}
     results["environment"] |= {"started": "2026-11-23T09:04:14+00:00", "device": "cpu: x", "processors": 2}
     results["environment"]["packages"] = {"wordorder": "0.2.0", "torch": "2.13.0", "numpy": "2.4"}

@@ -356,10 +356,10 @@ def test_every_metric_can_be_the_headline(metric):
 
 
 def test_the_headline_is_the_recipes_metric_or_the_tasks():
-    assert metric_of("classification", {"metric_for_best_model": "f1"}) == "f1"
-    assert metric_of("classification", {"metric_for_best_model": "loss"}) == "accuracy"
-    assert metric_of("regression", {}) == "pearson"
-    assert metric_of("masked-lm", {"metric_for_best_model": "loss"}) == "perplexity"
+    assert metric_of("classification", "f1") == "f1"
+    assert metric_of("classification", "loss") == "accuracy"
+    assert metric_of("regression", "loss") == "pearson"
+    assert metric_of("masked-lm", "loss") == "perplexity"
 
 
 def test_an_unfinished_comparison_says_so():

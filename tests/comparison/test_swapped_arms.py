@@ -12,8 +12,10 @@ from wordorder.training import read_recipe
 RECIPE = """
 [data]
 source = "{source}"
-task = "masked-lm"
 length = 32
+
+[task]
+name = "masked-lm"
 
 [model]
 pretrained = "{model}"
@@ -21,10 +23,10 @@ pretrained = "{model}"
 [training]
 output_dir = "{folder}/compared"
 max_steps = 2
-per_device_train_batch_size = 4
-eval_steps = 2
-report_to = "none"
-use_cpu = true
+batch_size = 4
+evaluate_every = 2
+trackers = []
+device = "cpu"
 
 [compare]
 seeds = [0, 1]

@@ -12,8 +12,8 @@ from wordorder.comparison.report.table import columns, markdown_table
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.errors import BadInput
 
-CAUSAL = ("data.task=causal-lm", "model.network=decoder")
-TRANSLATION = ("data.task=translation", "data.target_column=party", "model.network=seq2seq", "data.length=8")
+CAUSAL = ("task.name=causal-lm", "model.network=decoder")
+TRANSLATION = ("task.name=translation", "task.target_column=party", "model.network=seq2seq", "data.length=8")
 ARMS = {name: {"model.encoding": name} for name in ("none", "rope", "alibi")}
 
 
@@ -57,7 +57,7 @@ def test_the_language_model_with_the_lowest_perplexity_leads(results_of):
 
 
 def test_another_headline_puts_bleu_beside_it(results_of):
-    results, table = results_of(*TRANSLATION, "training.metric_for_best_model=accuracy")
+    results, table = results_of(*TRANSLATION, "training.select=accuracy")
     assert "| Model | Test accuracy | Difference from none | Test perplexity | test BLEU | Parameters |" in table
     assert ranked(read(results))[0].arm == "rope"
 
@@ -73,10 +73,12 @@ def test_the_page_draws_the_costs_and_no_second_score(results_of, overrides):
 
 
 def test_a_grid_judged_by_bleu_needs_bleu_while_training(results_of):
-    with pytest.raises(BadInput, match=r"compare\.grid judges the rates by BLEU.*predict_with_generate=true") as caught:
+    with pytest.raises(
+        BadInput, match=r"compare\.grid judges the rates by BLEU.*translate_while_training=true"
+    ) as caught:
         results_of(*TRANSLATION, grid=[0.001, 0.002])
     assert len(caught.value.faults) == 1
-    results, table = results_of(*TRANSLATION, "training.predict_with_generate=true", grid=[0.001, 0.002])
+    results, table = results_of(*TRANSLATION, "task.translate_while_training=true", grid=[0.001, 0.002])
     assert {entry["arm"]: entry["learning_rate"] for entry in results["grid"] if entry["chosen"]} == dict.fromkeys(
         ARMS, 0.002
     )

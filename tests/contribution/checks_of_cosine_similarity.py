@@ -17,9 +17,11 @@ from wordorder.training import read_recipe, run
 RECIPE = """
 [data]
 source = "{folder}/pairs.jsonl"
-task = "cosine-similarity"
-pair_column = "other"
 length = 32
+
+[task]
+name = "cosine-similarity"
+pair_column = "other"
 
 [tokenizer]
 kind = "wordpiece"
@@ -36,11 +38,11 @@ max_position_embeddings = 32
 [training]
 output_dir = "{folder}/run"
 max_steps = 40
-per_device_train_batch_size = 16
+batch_size = 16
 learning_rate = 3e-3
-eval_steps = 20
-metric_for_best_model = "mean_absolute_error"
-use_cpu = true
+evaluate_every = 20
+select = "mean_absolute_error"
+device = "cpu"
 
 [compare]
 seeds = [0, 1]

@@ -26,14 +26,26 @@ from wordorder.data.settings import DataSettings
 from wordorder.models.configuration import WordOrderEncoderConfig
 from wordorder.models.encoder import EncoderHead
 from wordorder.models.pretrained import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, body_outputs
-from wordorder.tasks.regression import Regression
+from wordorder.tasks.regression import Regression, RegressionOptions
 from wordorder.tasks.task import Corpus
+
+
+class CosineSimilarityOptions(RegressionOptions):
+    """Options of `cosine-similarity`, which compares a text with a second one."""
+
+    name: str = "cosine-similarity"
+
+    def faults_with(self, data: DataSettings) -> list[str]:
+        """Return a fault where there is no second text."""
+        missing = [] if self.pair_column else ["task.pair_column is missing: cosine-similarity compares two texts"]
+        return missing + super().faults_with(data)
 
 
 class CosineSimilarity(Regression):
     """Tell how alike two texts are, from -1 to 1."""
 
     name = "cosine-similarity"
+    Options = CosineSimilarityOptions
     summary = "tells how alike two texts are"
     pipeline = "sentence-similarity"
     head = "ForCosineSimilarity"
@@ -42,21 +54,19 @@ class CosineSimilarity(Regression):
         """Return the head below, on the encoder."""
         return WordOrderEncoderForCosineSimilarity if network == "encoder" else None
 
-    def data_faults(self, data: DataSettings) -> list[str]:
-        """Return a fault where there is no second text."""
-        return [] if data.pair_column else ["data.pair_column is missing: cosine-similarity compares two texts"]
-
-    def label_faults(self, labels: Sequence[str], trained: NDArray[np.bool_], data: DataSettings) -> list[str]:
+    def label_faults(
+        self, labels: Sequence[str], trained: NDArray[np.bool_], data: DataSettings, options: RegressionOptions
+    ) -> list[str]:
         """Refuse labels that no cosine can be."""
-        faults = super().label_faults(labels, trained, data)
-        largest = 0.0 if faults else max(map(abs, map(float, labels))) / data.label_scale
+        faults = super().label_faults(labels, trained, data, options)
+        largest = 0.0 if faults else max(map(abs, map(float, labels))) / options.label_scale
         return faults or (
-            [f"data.label_column {data.label_column!r}: must lie in -1 .. 1, got {largest:g}; scale it"]
+            [f"task.label_column {options.label_column!r}: must lie in -1 .. 1, got {largest:g}; scale it"]
             if largest > 1
             else []
         )
 
-    def prepare(self, corpus: Corpus, seed: int) -> PreparedData:
+    def prepare(self, corpus: Corpus, options: RegressionOptions, seed: int) -> PreparedData:
         """Return both texts of each pair in one row, `[CLS] text [SEP] [CLS] second [SEP]`, with their numbers."""
         examples: dict[str, LabelledExamples] = {}
         room = corpus.length // 2 - 2
@@ -64,7 +74,7 @@ class CosineSimilarity(Regression):
             sides = tuple(whole_texts(one[name], room=room) for one in (corpus.tokens, corpus.pair_tokens))
             cls, sep = (corpus.cls_id,), (corpus.sep_id,)
             spans = Spans(sides=sides, before=cls, between=sep + cls, after=sep)
-            labels = np.array([float(label) / corpus.data.label_scale for label in corpus.labels(name)], np.float32)
+            labels = np.array([float(label) / options.label_scale for label in corpus.labels(name)], np.float32)
             examples[name] = LabelledExamples(spans, labels, np.arange(len(rows)))
         collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))

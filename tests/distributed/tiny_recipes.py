@@ -12,10 +12,12 @@ from wordorder.training.loop.loop import Loop
 RECIPE = """
 [data]
 source = "{source}"
-task = "masked-lm"
 length = 16
 validation_fraction = 0.2
 test_fraction = 0.2
+
+[task]
+name = "masked-lm"
 
 [tokenizer]
 kind = "byte"
@@ -34,40 +36,39 @@ attention_probs_dropout_prob = 0.0
 max_steps = 4
 # nearly plain gradient descent at a rate of 0.1, in which rounding does not grow: AdamW without averages and with an
 # epsilon far above every gradient
-optim = "adamw_torch"
 learning_rate = 1000.0
 adam_beta1 = 0.0
 adam_beta2 = 0.0
 adam_epsilon = 10000.0
 max_grad_norm = 0.0
-logging_steps = 1
-eval_steps = 2
-save_steps = 2
-report_to = "none"
-use_cpu = true
+log_every = 1
+evaluate_every = 2
+trackers = []
+device = "cpu"
 """
 
+TWICE = "training.batch_size=8"
+"""Micro-batches of four examples, two in a step."""
 LANES = (
-    "data.task=causal-lm",
-    "data.packing=lanes",
-    "data.eval_lanes=3",
+    "task.name=causal-lm",
+    "task.packing=lanes",
+    "task.eval_lanes=3",
     "model.network=decoder",
     "model.encoding=transformer-xl",
     "model.memory=look-ahead",
     "model.memory_length=24",
 )
 # seven examples to train on: the second step of an epoch has three, of which process 1 gets two, or one, or none
-FEW = ("data.limit_documents=11", "data.length=32", "data.truncate=true")
+FEW = ("data.limit_documents=11", "data.length=32", "task.truncate=true")
 TASKS = {
-    "masked-lm": ("training.gradient_accumulation_steps=2",),
-    "lanes": (*LANES, "training.gradient_accumulation_steps=2"),
+    "masked-lm": (TWICE,),
+    "lanes": (*LANES, TWICE),
     "segments": (*LANES, "training.segments_per_step=2"),
-    "classification": ("data.task=classification", *FEW, "training.num_train_epochs=2", "training.max_steps=-1"),
+    "classification": ("task.name=classification", *FEW, "training.epochs=2"),
     "regression": (
-        "data.task=regression",
+        "task.name=regression",
         "data.source={corpus}/numbers.csv",
-        "training.num_train_epochs=1",
-        "training.max_steps=-1",
+        "training.epochs=1",
     ),
 }
 """Name -> overrides, for `train`."""
@@ -78,8 +79,8 @@ DROPOUT = (
     *ADAM_DEFAULTS,
     "training.learning_rate=0.001",
     "training.max_steps=6",
-    "training.eval_steps=3",
-    "training.save_steps=3",
+    "training.evaluate_every=3",
+    "training.save_every=3",
 )
 ADAM = (*ADAM_DEFAULTS, "training.learning_rate=0.01", "training.max_grad_norm=1.0")
 
@@ -108,7 +109,7 @@ def train(folder, corpus, *overrides, rows, resume=False, recorded=None):
         folder: the run folder.
         corpus: of the fixture.
         *overrides: of the recipe; {corpus} is filled in.
-        rows: examples of a batch.
+        rows: examples of a micro-batch of this process.
         resume: go on.
         recorded: a list that gets the gradients of each step.
     """
@@ -116,7 +117,7 @@ def train(folder, corpus, *overrides, rows, resume=False, recorded=None):
     path = folder.parent / f"{folder.name}-{rows}-{os.environ.get('RANK', 'alone')}.toml"
     path.write_text(RECIPE.format(source=f"{corpus}/*/*.txt"))
     settings = [text.replace("{corpus}", str(corpus)) for text in overrides]
-    recipe = read_recipe(path, [f"training.per_device_train_batch_size={rows}", *settings])
+    recipe = read_recipe(path, ["training.batch_size=4", f"training.micro_batch_size={rows}", *settings])
     with gradients_in(recorded):
         return run(recipe, output_dir=folder, resume=resume, progress=False)
 

@@ -24,8 +24,9 @@ from torch.distributed.tensor import DTensor
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.models import build_model
 from wordorder.training.checkpoints.weights import is_sharded, whole_weights
-from wordorder.training.loop import saving
-from wordorder.training.loop.loop import Loop, StepLoss
+from wordorder.training.loop import accelerate, saving
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.runs import fit
 
 RANK = int(os.environ["RANK"])
@@ -63,7 +64,7 @@ def stopped(folder, corpus):
     original = Loop.micro_step
 
     def step(self, *args, **kwargs):
-        if RANK == 1 and self.training.state.global_step == 3:
+        if RANK == 1 and self.training.state.step == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
         return original(self, *args, **kwargs)
 
@@ -83,19 +84,23 @@ def stopped(folder, corpus):
 @check
 def lost(folder, corpus):
     """The loss of process 1 alone is no number."""
-    original = StepLoss.__call__
+    original, micro_step, done = StepLoss.__call__, Loop.micro_step, []
+
+    def step(self, *args, **options):
+        done[:] = [self.training.state.step]
+        return micro_step(self, *args, **options)
 
     def loss(self, *args, **options):
         found, output = original(self, *args, **options)
-        return found * float("nan") if RANK == 1 and self.training.state.global_step == 1 else found, output
+        return found * float("nan") if RANK == 1 and done == [1] else found, output
 
-    StepLoss.__call__ = loss
+    StepLoss.__call__, Loop.micro_step = loss, step
     try:
         train(folder / "lost", corpus, rows=2)
     except RunFailed as error:
         return {"said": str(error)}
     finally:
-        StepLoss.__call__ = original
+        StepLoss.__call__, Loop.micro_step = original, micro_step
     raise AssertionError("it went on")
 
 
@@ -104,7 +109,7 @@ def full_disk(folder, corpus):
     original = saving.save_state
 
     def save_state(where, name, state):
-        if where.name == ".saving-2" and name == "scheduler":
+        if where.name == ".saving-2" and name == "random":
             raise OSError(28, "No space left on device")
         original(where, name, state)
 
@@ -138,7 +143,7 @@ def not_removed(folder, corpus):
 @check
 def refused(folder, corpus):
     try:
-        train(folder / "refused", corpus, "training.fsdp=true", rows=2)
+        train(folder / "refused", corpus, "training.fsdp=shard", rows=2)
     except BadInput as error:
         return {"faults": error.faults}
     raise AssertionError("it went on")
@@ -147,15 +152,17 @@ def refused(folder, corpus):
 @check
 def together(folder, corpus):
     """What is asked for in one recipe: bf16, accumulation, checkpointing, compilation, with a memory."""
-    compiled = ("training.torch_compile=true", "training.torch_compile_backend=aot_eager")
+    original = accelerate.TorchDynamoPlugin
+    accelerate.TorchDynamoPlugin = lambda **asked: original(**(asked and {"backend": "aot_eager"}))  # in seconds
+    compiled = ("training.compile=default",)
     found = {}
     for name, extra in (
         ("plain", ()),
-        ("checkpointed", ("training.gradient_checkpointing=true",)),
+        ("checkpointed", ("training.activation_checkpointing=true",)),
         ("compiled", compiled),
     ):
         recorded = []
-        half = ("training.bf16=true", "training.gradient_accumulation_steps=2", "training.max_steps=2")
+        half = ("training.precision=bf16", tiny_recipes.TWICE, "training.max_steps=2")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's
             result = train(folder / name, corpus, *LANES, *half, *extra, rows=2, recorded=recorded)

@@ -54,4 +54,4 @@ def test_a_finished_comparison_at_another_width_keeps_its_rates_by_the_width(scr
     assert recipe.compare.seeds == (0, 1, 2)
     assert recipe.compare.tune == ()
     for arm, before in zip(recipe.compare.arms, results.arms, strict=True):
-        assert recipe.for_arm(arm).training["learning_rate"] == pytest.approx(before.learning_rate / 2)
+        assert recipe.for_arm(arm).training.learning_rate == pytest.approx(before.learning_rate / 2)

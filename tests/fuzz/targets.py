@@ -107,7 +107,8 @@ def limited() -> Iterator[None]:
 # Recipes
 
 RECIPE: dict[str, Any] = {
-    "data": {"source": "corpus.txt", "task": "masked-lm", "length": 16, "mask_probability": 0.15},
+    "data": {"source": "corpus.txt", "length": 16},
+    "task": {"name": "masked-lm", "mask_probability": 0.15},
     "tokenizer": {"kind": "word", "vocab_size": 64},
     "model": {
         "network": "encoder",
@@ -118,7 +119,7 @@ RECIPE: dict[str, Any] = {
         "num_attention_heads": 2,
         "max_position_embeddings": 16,
     },
-    "training": {"max_steps": 4, "learning_rate": 1e-2, "output_dir": "run", "report_to": "none", "use_cpu": True},
+    "training": {"max_steps": 4, "learning_rate": 1e-2, "output_dir": "run", "trackers": [], "device": "cpu"},
     "compare": {
         "seeds": [0, 1],
         "match": "none",
@@ -259,7 +260,7 @@ def checkpoint_files() -> dict[str, bytes]:
         save_state(folder, "optimizer", optimizer.state_dict())
         save_state(folder, "scheduler", {"last_epoch": 3, "_last_lr": [0.1], "best": float("inf")})
         save_state(folder, "training", {"loss_sum": 0.5, "logged_step": 2, "meter": {"tokens": 5}, "batches": None})
-        (folder / "trainer_state.json").write_text('{"global_step": 4, "log_history": [{"loss": 1.0, "step": 2}]}')
+        (folder / "state.json").write_text('{"step": 4, "log": [{"loss": 1.0, "step": 2}]}')
         seal(folder)
         return pack(folder)
 
@@ -359,13 +360,14 @@ def data_target(ending: str, good: Callable[[], bytes], inputs: Callable[[], st.
     """A reader of one kind of file."""
 
     def read(content: bytes, folder: Path) -> None:
-        from wordorder.tasks import DataConfig
+        from documents import settings
+
         from wordorder.tasks.preparation import read as read_texts
 
         path = folder / f"train{ending}"
         path.write_bytes(content)
         task = "masked-lm" if ending == ".txt" else "classification"  # the label of a text is its folder's name
-        read_texts(DataConfig(source=str(path), task=task), cache_dir=folder / "cache")
+        read_texts(*settings(source=str(path), task=task), cache_dir=folder / "cache")
 
     return Target(inputs, read, good)
 

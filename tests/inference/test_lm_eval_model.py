@@ -71,8 +71,8 @@ def test_names_of_special_tokens_are_text_as_in_training(folder):
 
 
 def test_it_equals_the_score_of_evaluate_but_for_the_end_of_the_text(folder, tmp_path):
+    from wordorder.data import DataSettings
     from wordorder.inference import Context, evaluate_model_dir
-    from wordorder.tasks import DataConfig
 
     sources = {}
     for name, text in {
@@ -82,8 +82,8 @@ def test_it_equals_the_score_of_evaluate_but_for_the_end_of_the_text(folder, tmp
     }.items():
         sources[name] = str(tmp_path / f"{name}.txt")
         Path(sources[name]).write_text(text)
-    data = DataConfig(task="causal-lm", length=8, packing="lanes", eval_lanes=1, **sources)
-    scores = evaluate_model_dir(folder, data, context=Context(kind="memory"))
+    data, lanes = DataSettings(length=8, **sources), {"task": {"packing": "lanes", "eval_lanes": 1}}
+    scores = evaluate_model_dir(folder, data, context=Context(kind="memory"), changes=lanes)
     tokens = [3, *ids(TEXT), 3]
     assert scores["tokens"] == len(tokens) - 1
     (found,) = WordOrderLM(folder).loglikelihood_rolling(ask((TEXT,), kind="loglikelihood_rolling"))

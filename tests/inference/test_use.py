@@ -19,13 +19,14 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from wordorder.data import TokenizerConfig
+from wordorder.data import DataSettings, TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.inference import classify, evaluate_model_dir, fill_mask, regress
 from wordorder.inference.predict import answer, source_ids
-from wordorder.inference.saved_model import data_settings, search_settings
+from wordorder.inference.saved_model import data_settings, saved_options
 from wordorder.models import swap_encoding
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import TASKS, prepare
+from wordorder.tasks.masked_lm import MaskedLMOptions
 from wordorder.training import read_recipe, run
 
 
@@ -37,7 +38,7 @@ def language_model(shared_recipe_file):
 
 @pytest.fixture(scope="session")
 def classifier(shared_recipe_file):
-    overrides = ["data.task=classification", "data.validation_fraction=0.2", "training.max_steps=30"]
+    overrides = ["task.name=classification", "data.validation_fraction=0.2", "training.max_steps=30"]
     recipe = read_recipe(shared_recipe_file, overrides)
     return run(recipe, progress=False, output_dir=shared_recipe_file.parent / "classifier")
 
@@ -50,10 +51,10 @@ def test_the_same_source_gives_the_scores_of_the_run(language_model, corpus):
 
 
 def test_scores_do_not_depend_on_the_batches_and_equal_a_loop_over_examples(language_model, corpus):
-    data = DataConfig(source=f"{corpus}/*/*.txt", task="masked-lm", length=32)
+    data = DataSettings(source=f"{corpus}/*/*.txt", length=32)
     folder = language_model.model_dir
     model = AutoModelForMaskedLM.from_pretrained(folder).eval().double()
-    prepared = prepare(data, TokenizerConfig(kind="existing", path=str(folder)), seed=0)
+    prepared = prepare(data, MaskedLMOptions(), TokenizerConfig(kind="existing", path=str(folder)), seed=0)
     total, count = 0.0, 0
     for index in range(len(prepared.test)):
         example = prepared.test[index]
@@ -145,7 +146,7 @@ def test_no_texts_have_no_answers(classifier, language_model):
 
 
 def test_a_limit_holds_for_a_source_that_is_scored_whole(classifier, corpus):
-    data = DataConfig(source=f"{corpus}/*/*.txt", task="classification", length=32, limit_documents=5)
+    data = DataSettings(source=f"{corpus}/*/*.txt", length=32, limit_documents=5)
     assert evaluate_model_dir(classifier.model_dir, data, split="all")["examples"] == 5
 
 
@@ -190,7 +191,7 @@ def test_weights_that_are_no_whole_safetensors_are_bad_input(language_model, cor
             call()
 
 
-@pytest.mark.parametrize("content", [b"[data", b"\xff", b"data = 3"])
+@pytest.mark.parametrize("content", [b"[data", b"\xff", b"data = 3", b"task = 3"])
 def test_a_broken_recipe_beside_the_model_is_bad_input(language_model, corpus, tmp_path, content):
     shutil.copytree(language_model.model_dir, tmp_path / "model")
     (tmp_path / "recipe.toml").write_bytes(content)
@@ -199,28 +200,44 @@ def test_a_broken_recipe_beside_the_model_is_bad_input(language_model, corpus, t
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("task", "line", "said"),
     [
-        ("[training]\ngeneration_num_beams = -3", "generation_num_beams: must be at least 1 and at most 1,024, got -3"),
-        ('[training]\ngeneration_num_beams = "text"', "generation_num_beams: must be an integer, got 'text'"),
         (
-            "[training]\ngeneration_num_beams = 1_000_000_000",
-            "generation_num_beams: must be at least 1 and at most 1,024",
+            "translation",
+            "[task]\nname = 'translation'\nbeams = -3",
+            "task.beams: must be at least 1 and at most 1,024, got -3",
         ),
-        ("[training]\ngeneration_max_length = true", "generation_max_length: must be an integer, got True"),
-        ('[data]\nlength = "text"', "data.length: must be an integer, got 'text'"),
-        ('[data]\nlabel_scale = "text"', "data.label_scale: must be a number, got 'text'"),
+        ("translation", '[task]\nname = "translation"\nbeams = "text"', "task.beams: must be an integer, got 'text'"),
+        (
+            "translation",
+            "[task]\nname = 'translation'\nbeams = 1_000_000_000",
+            "task.beams: must be at least 1 and at most 1,024",
+        ),
+        (
+            "translation",
+            "[task]\nname = 'translation'\nmax_target_length = true",
+            "task.max_target_length: must be an integer, got True",
+        ),
+        ("translation", '[data]\nlength = "text"', "data.length: must be an integer, got 'text'"),
+        (
+            "regression",
+            '[task]\nname = "regression"\nlabel_scale = "text"',
+            "task.label_scale: must be a number, got 'text'",
+        ),
     ],
 )
-def test_wrong_numbers_of_a_recipe_beside_the_model_are_named(tmp_path, line, said):
+def test_wrong_numbers_of_a_recipe_beside_the_model_are_named(tmp_path, task, line, said):
     (tmp_path / "recipe.toml").write_text(line)
-    read = search_settings if "training" in line else data_settings
-    with pytest.raises(BadInput, match=rf"recipe\.toml: .*{said}"):
+    (tmp_path / "model").mkdir()
+    config = {"architectures": [f"WordOrder{TASKS[task].head}"], "model_type": "wordorder-any", "problem_type": task}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    read = data_settings if "data" in line else saved_options
+    with pytest.raises(BadInput, match=rf"recipe\.toml: {said}"):
         read(tmp_path / "model")
 
 
 def test_an_empty_text_is_refused_where_no_special_token_is_added(recipe_file, tmp_path):
-    overrides = ["data.task=classification", "data.validation_fraction=0.2", "training.max_steps=1"]
+    overrides = ["task.name=classification", "data.validation_fraction=0.2", "training.max_steps=1"]
     recipe = read_recipe(recipe_file, [*overrides, "tokenizer.add_special_tokens=false"])
     folder = run(recipe, progress=False, output_dir=tmp_path / "bare").model_dir
     assert len(classify(folder, ["abc"])) == 1
@@ -238,7 +255,7 @@ def test_wrong_models_texts_and_data_are_bad_input(language_model, tmp_path):
         (lambda: evaluate_model_dir(folder, "nowhere.txt"), "no file matches 'nowhere.txt'"),
         (lambda: evaluate_model_dir(tmp_path, "sotu"), "holds no model"),
         (
-            lambda: evaluate_model_dir(folder, DataConfig(source="sotu", task="classification")),
+            lambda: evaluate_model_dir(folder, "sotu", changes={"task": {"name": "classification"}}),
             "for masked-lm, not for classification",
         ),
     ]:

@@ -139,7 +139,8 @@ def test_python_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path, m
 # ------------------------------------------------------------------------------------------------------------ TOML
 
 BASE: dict[str, Any] = {
-    "data": {"source": "sotu", "task": "masked-lm"},
+    "data": {"source": "sotu"},
+    "task": {"name": "masked-lm"},
     "tokenizer": {"kind": "character"},
     "model": {"network": "encoder", "encoding": "tupe-r"},
     "training": {"max_steps": 1},
@@ -154,24 +155,25 @@ def whole(part: dict[str, Any]) -> dict[str, Any]:
     for section, values in part.items():
         recipe[section] = {**recipe.get(section, {}), **values}
     network = recipe["model"]["network"]
-    if "predict_with_generate" in recipe["training"]:
+    if "translate_while_training" in recipe["task"]:
         network = recipe["model"]["network"] = "seq2seq"
-    task = part.get("data", {}).get("task")
+    task = part.get("task", {}).get("name")
     if task is None and network in TASK_OF:
-        recipe["data"] |= {"task": TASK_OF[network], "source": "a.en", "target_source": "a.de"}
-    if task == "translation" or (task is None and network == "seq2seq"):
+        recipe["task"]["name"] = TASK_OF[network]
+    if recipe["task"]["name"] == "translation":
         recipe["model"]["network"] = "seq2seq"
-    if task == "classification" and network == "encoder":
-        recipe["data"]["task"] = task
+        if task is None:
+            recipe["data"]["source"], recipe["task"]["target_source"] = "a.en", "a.de"
     if "compare" in recipe and not recipe["compare"].get("arms"):
         recipe["compare"]["arms"] = [{"name": "tupe-r"}, ARM]
     return recipe
 
 
-def named_files(data: dict[str, Any]) -> None:
+def named_files(recipe: dict[str, Any]) -> None:
     """Empty files where a recipe's data would be: reading a recipe asks whether they are there, and no more."""
+    names = {**recipe.get("data", {}), **recipe.get("task", {})}
     for key in ("source", "validation_source", "target_source"):
-        name = data.get(key, "sotu")
+        name = names.get(key, "sotu")
         if name != "sotu" and not name.startswith("hub:"):
             path = Path(name.replace("*", "a"))
             path = path if path.suffix else path / "train.jsonl"
@@ -197,7 +199,7 @@ def saved_models(recipe: dict[str, Any]) -> None:
         seeds = recipe.get("compare", {}).get("seeds", [0])
         for seed in range(seeds) if isinstance(seeds, int) else seeds:
             folder = start.format(arm=arm, seed=seed)
-            if recipe["data"].get("task") == "causal-lm":  # a model of transformers
+            if recipe["task"]["name"] == "causal-lm":  # a model of transformers
                 model = Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=1, bos_token_id=0, eos_token_id=1))
                 model.save_pretrained(folder)
                 tokens = Tokenizer(models.WordLevel({"[UNK]": 0, "[EOS]": 1}, unk_token="[UNK]"))
@@ -219,14 +221,14 @@ def test_recipes_are_read(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     shown: dict[str, Any] = {}
     for number, block in enumerate(blocks(page, "toml")):
         table = tomllib.loads(block.text)
-        named_files(table.get("data", {}))
+        named_files(table)
         # [compare] alone belongs to the recipe that the page showed before
         part = shown if set(table) == {"compare"} and "data" in shown else {}
         if "base" in table:
             text = block.text
         else:
             recipe = whole({**part, **table})
-            named_files(recipe["data"])
+            named_files(recipe)
             saved_models(recipe)
             text = to_toml(recipe)
         path = tmp_path / f"block-{number}.toml"

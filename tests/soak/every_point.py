@@ -36,7 +36,7 @@ def fill(age: str) -> Callable[[Path], None]:
 
     def write(folder: Path) -> None:
         (folder / "weights").write_bytes(age.encode() * 3000)
-        (folder / "state.json").write_text(json.dumps({"age": age}))
+        (folder / "counts.json").write_text(json.dumps({"age": age}))
 
     return write
 
@@ -46,7 +46,7 @@ def age_of(folder: Path) -> str | None:
     for age in ("old", "new"):
         try:
             same = (folder / "weights").read_bytes() == age.encode() * 3000
-            if same and json.loads((folder / "state.json").read_text()) == {"age": age}:
+            if same and json.loads((folder / "counts.json").read_text()) == {"age": age}:
                 return age
         except (OSError, ValueError):
             continue

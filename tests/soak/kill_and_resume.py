@@ -60,7 +60,7 @@ class Soak:
         recipe = folder / "recipe.toml"
         recipe.write_text(RECIPE.format(corpus=write_corpus(folder / "corpus"), **MODELS[model]))
         self.recipe = read_recipe(recipe)
-        self.prepared = prepare(self.recipe.data, self.recipe.tokenizer, seed=self.recipe.training["seed"])
+        self.prepared = prepare(self.recipe.data, self.recipe.tokenizer, seed=self.recipe.training.seed)
         self.watch = Watch()
         self.found: dict[str, Any] = {
             "model": model,

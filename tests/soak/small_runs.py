@@ -7,6 +7,8 @@ RECIPE = """
 [data]
 source = "{corpus}/*.txt"
 {data}
+[task]
+{task}
 [tokenizer]
 {tokenizer}
 [model]
@@ -19,25 +21,27 @@ hidden_dropout_prob = 0.2
 [training]
 output_dir = "run"
 max_steps = 16
-eval_steps = 4
-logging_steps = 3
-per_device_train_batch_size = 4
-gradient_accumulation_steps = 2
+evaluate_every = 4
+log_every = 3
+batch_size = 8
+micro_batch_size = 4
 learning_rate = 3e-3
-lr_scheduler_type = "cosine"
-report_to = "none"
-use_cpu = true
+lr_schedule = "cosine"
+trackers = []
+device = "cpu"
 threads = 1
 """
 
 MODELS = {
     "masked-lm": {
-        "data": 'task = "masked-lm"',
+        "data": "",
+        "task": 'name = "masked-lm"',
         "tokenizer": "vocab_size = 200",
         "model": 'network = "encoder"\nencoding = "tupe-a"',
     },
     "memory": {
-        "data": 'task = "causal-lm"\npacking = "lanes"\nlength = 16',
+        "data": "length = 16",
+        "task": 'name = "causal-lm"\npacking = "lanes"',
         "tokenizer": 'kind = "byte"',
         "model": 'network = "decoder"\nencoding = "transformer-xl"\nmemory = "look-ahead"\nmemory_length = 24',
     },

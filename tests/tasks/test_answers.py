@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from documents import settings
 
 from wordorder.comparison.statistics.summary import beside, metric_of, quality_of
 from wordorder.data import CollateLanes, TokenizerConfig
@@ -12,18 +13,19 @@ from wordorder.data.packing import join_answers
 from wordorder.data.tokens import tokens_of
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
-from wordorder.tasks import TASKS, DataConfig, model_class, prepare
+from wordorder.tasks import TASKS, model_class, prepare
+from wordorder.tasks.causal_lm import CausalLMOptions
 from wordorder.tasks.scores import AnswerTally, CausalTally, score
 from wordorder.training.loop.carried_memory import score_running_text
 
-CPU, DATA = torch.device("cpu"), DataConfig(source="sotu", task="causal-lm")
+CPU, OPTIONS = torch.device("cpu"), CausalLMOptions()
 CLS, SEP = 2, 3
 
 
-def prepared(name, *, packing="full-sentences", length=64, kind="whitespace", **data):
+def prepared(name, *, packing="segments", length=64, kind="whitespace", **values):
     sizes = {"train_examples": 400, "test_examples": 40, "train_lengths": (6, 12), "test_lengths": (13, 20)}
-    config = DataConfig(source=f"task:{name}", task="causal-lm", packing=packing, length=length, **sizes | data)
-    return prepare(config, TokenizerConfig(kind=kind), seed=0)
+    sections = settings(source=f"task:{name}", task="causal-lm", packing=packing, length=length, **sizes | values)
+    return prepare(*sections, TokenizerConfig(kind=kind), seed=0)
 
 
 def words(data, ids):
@@ -83,7 +85,7 @@ def test_exact_match_is_the_share_that_greedy_search_writes(name):
         model.train()(**batch).loss.backward()
         optimizer.step()
     model.eval()
-    tally = TASKS["causal-lm"].tally(CPU, DATA, examples=[data.test])
+    tally = TASKS["causal-lm"].tally(CPU, OPTIONS, examples=[data.test])
     batches = [data.collate(data.test.__getitems__(list(range(n, min(n + 7, 40))))) for n in range(0, 40, 7)]
     scores = score(model, batches, tally, device=CPU).scores()
     right = tokens = hits = 0
@@ -108,10 +110,9 @@ def test_answers_have_no_scores_of_running_text_and_text_has_none_of_answers(tmp
     assert {"exact_match", "answers"} <= set(scores)
     assert not {"bits_per_character", "word_perplexity"} & set(scores)
     (tmp_path / "a.txt").write_text("A sentence of a text. " * 900)
-    text = prepare(
-        DataConfig(source=str(tmp_path / "a.txt"), task="causal-lm", length=16), TokenizerConfig(kind="byte"), seed=0
-    )
-    tally = TASKS["causal-lm"].tally(CPU, DATA, examples=[text.test])
+    sections = settings(source=str(tmp_path / "a.txt"), task="causal-lm", length=16)
+    text = prepare(*sections, TokenizerConfig(kind="byte"), seed=0)
+    tally = TASKS["causal-lm"].tally(CPU, OPTIONS, examples=[text.test])
     assert type(tally) is CausalTally
     assert "exact_match" not in tally.scores()
 
@@ -167,7 +168,7 @@ def test_models_with_and_without_memory_are_scored_on_the_same_answers():
     collate = CollateLanes(padding=0)
     counts = []
     for fields, carries in ((memory, True), ({}, False)):
-        tally = TASKS["causal-lm"].tally(CPU, DATA, examples=[data.test])
+        tally = TASKS["causal-lm"].tally(CPU, OPTIONS, examples=[data.test])
         streams = data.test.scoring_lanes() if carries else [data.test.windows()]
         for part in streams:
             rows = part.rows if carries else 8
@@ -195,7 +196,7 @@ def test_lanes_need_answers_of_one_token():
     ],
 )
 def test_comparisons_rank_by_right_answers(task, generated, headline):
-    assert metric_of(task, {}, generated=generated) == headline
+    assert metric_of(task, "loss", generated=generated) == headline
     source = "task:parity" if generated else "a.txt"
     results = SimpleNamespace(task=task, metric=None, recipe=SimpleNamespace(data={"source": source}))
     assert quality_of(results).key == headline

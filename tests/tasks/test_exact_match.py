@@ -33,9 +33,13 @@ def test_counts_of_processes_are_added():
 RECIPE = """
 [data]
 source = "{folder}"
-task = "translation"
 length = 12
 validation_fraction = 0.1
+
+[task]
+name = "translation"
+beams = 1
+translate_while_training = true
 [tokenizer]
 kind = "whitespace"
 [model]
@@ -48,14 +52,12 @@ encoding = "learned"
 [training]
 output_dir = "{folder}/run"
 max_steps = 60
-per_device_train_batch_size = 8
+batch_size = 8
 learning_rate = 1e-2
-eval_steps = 0.5
-report_to = "none"
-use_cpu = true
-generation_num_beams = 1
-metric_for_best_model = "exact_match"
-predict_with_generate = true
+evaluate_every = 0.5
+trackers = []
+device = "cpu"
+select = "exact_match"
 """
 
 
@@ -71,7 +73,7 @@ def recipe_file(tmp_path):
 
 def test_a_run_chooses_its_checkpoint_by_it(recipe_file):
     recipe = read_recipe(recipe_file)
-    assert metric_of("translation", recipe.training) == "exact_match"
+    assert metric_of("translation", recipe.training.select) == "exact_match"
     found = run(recipe, progress=False)
     assert found.metrics["test"]["sentences"] == 2
     assert 0 <= found.metrics["test"]["exact_match"] <= 1
@@ -81,10 +83,14 @@ def test_a_run_chooses_its_checkpoint_by_it(recipe_file):
 
 
 def test_it_is_measured_while_training_only_with_translations(recipe_file):
-    with pytest.raises(BadInput, match="exact_match is measured while training only with predict_with_generate"):
-        read_recipe(recipe_file, ["training.predict_with_generate=false"])
+    with pytest.raises(
+        BadInput, match=r"exact_match is measured while training only with task\.translate_while_training"
+    ):
+        read_recipe(recipe_file, ["task.translate_while_training=false"])
+    of_translation = "beams = 1\ntranslate_while_training = true\n"
+    recipe_file.write_text(recipe_file.read_text().replace(of_translation, ""))
     with pytest.raises(BadInput, match="task masked-lm has no exact_match"):
-        read_recipe(recipe_file, ["data.task=masked-lm", "model.network=encoder"])
+        read_recipe(recipe_file, ["task.name=masked-lm", "model.network=encoder"])
 
 
 def test_a_comparison_shows_it_as_it_is():

@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from documents import settings
 from tokenizers import processors
 from torch.utils.data import BatchSampler, DataLoader
 
 from wordorder.data import EpochOrder, LengthGroupedEpochOrder, TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.tasks import TASKS, DataConfig, prepare
+from wordorder.tasks import TASKS, prepare
 
 WORDS = "the state of our union is strong and we thank all people for their work today".split()
 
@@ -43,7 +44,7 @@ def cache(tmp_path_factory):
 
 def load(corpus, cache, seed=0, kind="word", **fields):
     fields = {"source": str(corpus), "task": "masked-lm", "length": 32} | fields
-    return prepare(DataConfig(**fields), TokenizerConfig(kind=kind, vocab_size=1000), seed=seed, cache_dir=cache)
+    return prepare(*settings(**fields), TokenizerConfig(kind=kind, vocab_size=1000), seed=seed, cache_dir=cache)
 
 
 def same(a, b):
@@ -79,8 +80,8 @@ def test_a_share_of_unknown_tokens_is_told(tmp_path, cache):
     random = np.random.default_rng(0)
     texts = [f"{sentence(random)} " + (f"rare{n}" if n % 5 == 0 else "") for n in range(200)]
     tokenizer = TokenizerConfig(kind="word", vocab_size=1000, min_frequency=2)
-    data = DataConfig(source=str(written(tmp_path / "a.jsonl", texts)), task="masked-lm", length=32)
-    (note,) = prepare(data, tokenizer, seed=0, cache_dir=cache).log.lines()
+    data, options = settings(source=str(written(tmp_path / "a.jsonl", texts)), task="masked-lm", length=32)
+    (note,) = prepare(data, options, tokenizer, seed=0, cache_dir=cache).log.lines()
     assert "[UNK]" in note
     assert "of the texts of train" in note
 
@@ -92,12 +93,12 @@ def test_a_finished_tokenizer_is_not_to_be_trained_again(tmp_path, cache):
     other = written(
         tmp_path / "b.jsonl", [f"\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 {n}" for n in range(60)]
     )
-    data = DataConfig(source=str(other), task="masked-lm", length=32)
+    data, options = settings(source=str(other), task="masked-lm", length=32)
     existing = TokenizerConfig(kind="existing", path=str(tmp_path / "finished"))
     with pytest.raises(
         BadInput, match=r"\[UNK\].*of the texts of train.*; give texts of the language that it"
     ) as error:
-        prepare(data, existing, seed=0, cache_dir=cache)
+        prepare(data, options, existing, seed=0, cache_dir=cache)
     assert "vocab_size" not in str(error.value)
 
 
@@ -135,8 +136,8 @@ def test_the_fingerprint_tells_contents_apart_and_nothing_else(tmp_path, cache):
         if spoil is not None:
             rows[spoil]["text"] = rows[spoil]["text"].replace("same", "mesa", 1)  # as many words and characters
         (folder / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        config = DataConfig(source=f"{folder}/x.jsonl", task="masked-lm", length=16)
-        found = prepare(config, TokenizerConfig(kind="byte"), seed=seed, cache_dir=cache)
+        data, options = settings(source=f"{folder}/x.jsonl", task="masked-lm", length=16)
+        found = prepare(data, options, TokenizerConfig(kind="byte"), seed=seed, cache_dir=cache)
         return found.statistics["fingerprint"]
 
     assert fingerprint() == fingerprint(seed=1)
@@ -259,8 +260,8 @@ def test_pairs_are_written_as_the_tokeniser_writes_them(corpus, cache, tmp_path)
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     data.tokenizer.save_pretrained(path)
-    config = DataConfig(source=str(corpus), task="classification", pair_column="second", length=64)
-    again = prepare(config, TokenizerConfig(kind="existing", path=str(path)), seed=0, cache_dir=cache)
+    sections = settings(source=str(corpus), task="classification", pair_column="second", length=64)
+    again = prepare(*sections, TokenizerConfig(kind="existing", path=str(path)), seed=0, cache_dir=cache)
     rows = json.loads(f"[{','.join(corpus.read_text().splitlines())}]")
     texts = {tuple(again.tokenizer(row["text"], row["second"])["input_ids"]) for row in rows if len(row["text"]) < 200}
     written = {tuple(again.train[i]["input_ids"].tolist()) for i in range(len(again.train))}
@@ -299,14 +300,15 @@ def test_the_default_cache_is_where_the_variable_says(corpus, tmp_path, monkeypa
 def test_an_existing_tokeniser_of_a_saved_model_gives_the_same_test(corpus, cache, tmp_path):
     data = load(corpus, cache)
     data.tokenizer.save_pretrained(tmp_path)
-    config = DataConfig(source=str(corpus), task="masked-lm", length=32)
-    again = prepare(config, TokenizerConfig(kind="existing", path=str(tmp_path)), seed=9, cache_dir=cache)
+    sections = settings(source=str(corpus), task="masked-lm", length=32)
+    again = prepare(*sections, TokenizerConfig(kind="existing", path=str(tmp_path)), seed=9, cache_dir=cache)
     assert all(same(data.test[i], again.test[i]) for i in range(len(data.test)))
 
 
 def test_configs_load_without_torch():
     program = (
-        "import sys, wordorder.tasks as d; d.DataConfig(source='sotu', task='masked-lm'); print('torch' in sys.modules)"
+        "import sys; from wordorder.data import DataSettings; from wordorder.tasks import TASKS, task_options; "
+        "DataSettings(source='sotu'); [task_options({'name': name}) for name in TASKS]; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -7,13 +8,14 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 from torch.nn import functional
 
-from wordorder.data import DataSettings, Text, Texts
+from wordorder.data import Text, Texts
 from wordorder.errors import BadInput
-from wordorder.tasks import TASKS, DataConfig
+from wordorder.tasks import TASKS, task_options
+from wordorder.tasks.classification import ClassificationOptions
 from wordorder.tasks.scores import CausalTally, ClassTally, NumberTally, TextTally, TokenTally, bleu_signature, score
+from wordorder.tasks.translation import TranslationOptions
 
 CPU = torch.device("cpu")
-DATA = DataConfig(source="sotu", task="translation")
 
 
 def masked_batches(sizes, vocabulary=11):
@@ -190,12 +192,12 @@ def test_f1_is_that_of_the_positive_class():
         tally.add(functional.one_hot(logits, 2).float(), labels)
         expected = f1_score(labels.numpy(), logits.numpy(), pos_label=positive)
         assert tally.scores()["f1"] == pytest.approx(expected)
-    data = DataConfig(source="sotu", task="classification", positive_class="fraud")
-    tally = TASKS["classification"].tally(CPU, data, classes=("fraud", "ok"))
+    options = ClassificationOptions(positive_class="fraud")
+    tally = TASKS["classification"].tally(CPU, options, classes=("fraud", "ok"))
     tally.add(functional.one_hot(logits, 2).float(), labels)
     assert tally.scores()["f1"] == pytest.approx(f1_score(labels.numpy(), logits.numpy(), pos_label=0))
-    with pytest.raises(BadInput, match=r"data\.positive_class 'fraud': must be one of two classes; the data has a, b"):
-        TASKS["classification"].tally(CPU, data, classes=("a", "b"))
+    with pytest.raises(BadInput, match=r"task\.positive_class 'fraud': must be one of two classes; the data has a, b"):
+        TASKS["classification"].tally(CPU, options, classes=("a", "b"))
 
 
 def test_bleu_of_a_script_without_spaces_needs_its_tokenizer():
@@ -203,15 +205,15 @@ def test_bleu_of_a_script_without_spaces_needs_its_tokenizer():
     near = [sentence.replace("\u5f88", "\u771f") for sentence in sentences]
     scores = {}
     for tokenizer in ("13a", "zh"):
-        data = DataConfig(source="sotu", task="translation", bleu_tokenizer=tokenizer)
-        tally = TASKS["translation"].tally(CPU, data)
+        tally = TASKS["translation"].tally(CPU, TranslationOptions(bleu_tokenizer=tokenizer))
         tally.add_translations(near, sentences)
         scores[tokenizer] = tally.scores()["bleu"]
         assert f"tok:{tokenizer}" in bleu_signature(tokenizer)
     assert scores["13a"] < 5 < 60 < scores["zh"]
-    (note,) = TASKS["translation"].notes(Texts.of(Text(text="It is fine.", pair=one) for one in sentences), DATA)
-    assert 'set data.bleu_tokenizer="zh" for Chinese' in note
-    assert TASKS["translation"].notes(Texts.of([Text(text="It is fine.", pair="Es ist sch\u00f6n.")]), DATA) == []
+    notes_of = partial(TASKS["translation"].notes, options=TranslationOptions())
+    (note,) = notes_of(Texts.of(Text(text="It is fine.", pair=one) for one in sentences))
+    assert 'set task.bleu_tokenizer="zh" for Chinese' in note
+    assert notes_of(Texts.of([Text(text="It is fine.", pair="Es ist sch\u00f6n.")])) == []
 
 
 def in_pieces(texts, pieces):
@@ -273,8 +275,9 @@ def tally_of(task, generated, rows):
     """The tally of a task on texts or on a generated task, with some of six rows of predictions counted."""
     text = SimpleNamespace(characters=9, words=2, predicted=object() if generated else None)
     examples = [] if task.labels else [text, text]
-    data = DataSettings(source="sotu", task=task.name)
-    tally = task.tally(CPU, data, classes=["a", "b"] if task.labels == "class" else [], examples=examples)
+    tally = task.tally(
+        CPU, task_options({"name": task.name}), classes=["a", "b"] if task.labels == "class" else [], examples=examples
+    )
     made = torch.Generator().manual_seed(0)
     logits = torch.randn(6, 3, 1 if task.labels == "number" else 2, generator=made)
     labels = torch.randint(0, 2, (6, 3), generator=made)

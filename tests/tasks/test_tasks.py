@@ -1,60 +1,94 @@
-"""What every task says of itself, and the options of [data] that it does not read."""
+"""What every task says of itself, and the options of [task] that it does not have."""
 
 import ast
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import wordorder
-from wordorder.data.settings import DataSettings
+from wordorder.data import DataSettings
 from wordorder.errors import BadInput
 from wordorder.models.factory import HEADS, NETWORK_TASKS
-from wordorder.tasks import TASKS, DataConfig, TaskOption, check_data, model_class, tasks_of
+from wordorder.tasks import TASKS, model_class, task_faults, task_options, tasks_of
 
-GIVEN = {
+VALUES = {
     "mask_probability": 0.3,
+    "packing": "contiguous",
+    "reset_memory": "documents",
+    "roll": False,
+    "eval_lanes": 2,
+    "label_column": "class",
+    "pair_column": "second",
     "max_pieces": 2,
     "truncate": True,
-    "pair_column": "second",
-    "label_scale": 5.0,
     "positive_class": "fraud",
-    "bleu_tokenizer": "zh",
+    "label_scale": 5.0,
+    "target_column": "other",
     "target_source": "target.txt",
     "validation_target_source": "target.txt",
     "test_target_source": "target.txt",
-    "target_column": "other",
+    "beams": 1,
+    "max_target_length": 9,
+    "translate_while_training": True,
+    "bleu_tokenizer": "zh",
 }
-"""A value of each option of some tasks that is not its default."""
-BESIDE = {f"{split}target_source": {f"{split}source": "source.txt"} for split in ("", "validation_", "test_")}
+"""A value of each option that is not its default."""
+OF_TASK = {("causal-lm", "packing"): "lanes"}
+"""Values of a task that has an option of the same name as another, with other values."""
+BESIDE = {option: {"packing": "lanes"} for option in ("reset_memory", "roll", "eval_lanes")}
 """What an option cannot be given without."""
+BESIDE_IN_DATA = {f"{split}_target_source": {f"{split}_source": "source.txt"} for split in ("validation", "test")}
+"""What it cannot be given without in [data]."""
+PACKINGS = {
+    "masked-lm": ["full-sentences", "full-sentences-across-documents", "contiguous"],
+    "causal-lm": ["segments", "lanes"],
+}
+"""The packings of each task that has some."""
 
 
-def test_every_option_is_one_of_the_section_and_is_tested_here():
-    assert set(get_args(TaskOption)) == set(GIVEN) <= DataSettings.model_fields.keys()
-    assert set().union(*(task.options for task in TASKS.values())) == set(GIVEN)
+def owners_of(option):
+    return [name for name, task in TASKS.items() if option in task.Options.model_fields]
 
 
-@pytest.mark.parametrize("option", GIVEN)
+def test_every_option_is_tested_here():
+    assert {option for task in TASKS.values() for option in task.Options.model_fields} == {"name", *VALUES}
+    assert {name: task.Options().name for name, task in TASKS.items()} == {name: name for name in TASKS}
+
+
+@pytest.mark.parametrize("option", VALUES)
 @pytest.mark.parametrize("name", TASKS)
 def test_an_option_of_other_tasks_is_refused_with_their_names(name, option):
-    given = {"source": "a.txt", "task": name} | BESIDE.get(option, {}) | {option: GIVEN[option]}
-    if option in TASKS[name].options:
-        faults = check_data(DataSettings(**given))
-        assert not any("is only for" in fault for fault in faults)
-        assert faults or getattr(DataConfig(**given), option) == GIVEN[option]
+    table = {"name": name} | BESIDE.get(option, {}) | {option: OF_TASK.get((name, option), VALUES[option])}
+    if name in owners_of(option):
+        options = task_options(table)
+        assert getattr(options, option) == table[option] != type(options).model_fields[option].default
+        data = DataSettings(source="a.txt", **BESIDE_IN_DATA.get(option, {}))
+        without = task_faults(data, type(options)())  # a task may need an option that is not this one
+        assert [fault for fault in task_faults(data, options) if fault not in without] == []
         return
-    with pytest.raises(BadInput, match=rf"data\.{option} is only for tasks? [a-z, -]+, not for {name}; leave it out"):
-        DataConfig(**given)
+    with pytest.raises(BadInput) as caught:
+        task_options({"name": name, option: VALUES[option]})
+    (fault,) = caught.value.faults
+    assert fault.startswith(f"task.{option} is only for task")
+    assert fault.endswith(f", not for {name}; leave it out")
+    assert all(owner in fault.partition(", not for")[0] for owner in owners_of(option))
 
 
+@pytest.mark.parametrize("packing", [packing for packings in PACKINGS.values() for packing in packings])
 @pytest.mark.parametrize("name", TASKS)
-def test_a_packing_of_other_tasks_is_refused(name):
-    for packing in ("full-sentences-across-documents", "contiguous", "lanes"):
-        settings = DataSettings(source="a.txt", task=name, packing=packing)
-        found = [fault for fault in check_data(settings) if fault not in TASKS[name].data_faults(settings)]
-        assert bool(found) == (packing not in TASKS[name].packings)
-        assert all(f"data.packing {packing} is only for task" in fault for fault in found)
+def test_a_packing_of_other_tasks_is_refused(name, packing):
+    table = {"name": name, "packing": packing}
+    if packing in PACKINGS.get(name, ()):
+        assert task_options(table).packing == packing
+        return
+    with pytest.raises(BadInput) as caught:
+        task_options(table)
+    (fault,) = caught.value.faults
+    if name in PACKINGS:
+        assert fault.startswith(f"task.packing: unknown value {packing!r}; ")
+        assert fault.endswith(f"valid values: {', '.join(PACKINGS[name])}")
+    else:
+        assert fault == f"task.packing is only for tasks masked-lm and causal-lm, not for {name}; leave it out"
 
 
 @pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=TASKS)
@@ -82,14 +116,17 @@ def test_a_head_without_a_task_is_known_by_its_name():
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match=r"data\.task: unknown value 'summary'; valid values: masked-lm, .*translation"):
-        DataConfig(source="a.txt", task="summary")
+    with pytest.raises(BadInput, match=r"task\.name: unknown value 'summary'; valid values: masked-lm, .*translation"):
+        task_options({"name": "summary"})
+    with pytest.raises(BadInput, match=r"^\[task\]: name is missing; valid values: masked-lm, .*translation$"):
+        task_options({"beams": 1})
 
 
 @pytest.mark.parametrize("task", [{"a": 1}, ["a"], None, 3])
 def test_a_task_that_is_no_name_is_one_fault(task):
-    with pytest.raises(BadInput, match=r"^data\.task: must be a string, got"):
-        DataConfig(source="a.txt", task=task)
+    with pytest.raises(BadInput, match=r"^task\.name: unknown value .*; valid values: masked-lm, ") as caught:
+        task_options({"name": task})
+    assert len(caught.value.faults) == 1
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from documents import read_documents, split_documents
+from documents import read_documents, settings, split_documents
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
@@ -14,7 +14,7 @@ from wordorder.inference.predict import answer
 from wordorder.training import read_recipe, run
 
 CAUSAL = (
-    "data.task=causal-lm",
+    "task.name=causal-lm",
     "model.network=decoder",
     "model.encoding=rope",
     "tokenizer.kind=byte",
@@ -31,11 +31,9 @@ def trained(shared_recipe_file):
 
 def test_scores_are_those_of_a_loop_over_the_text(trained, corpus):
     """Each token is predicted from the tokens before it in its segment, and every byte of the text is a token."""
-    from wordorder.tasks import DataConfig
-
     model = AutoModelForCausalLM.from_pretrained(trained.model_dir).double().eval()
-    data = DataConfig(source=f"{corpus}/*/*.txt", task="causal-lm", limit_documents=8)
-    texts = [document.text for document in split_documents(read_documents(data), data).test]
+    pair = settings(source=f"{corpus}/*/*.txt", task="causal-lm", limit_documents=8)
+    texts = [document.text for document in split_documents(read_documents(pair), pair).test]
     from wordorder.inference.saved_model import load_tokenizer_of
 
     tokenizer = load_tokenizer_of(trained.model_dir)
@@ -69,7 +67,7 @@ def test_evaluation_gives_the_scores_of_the_run_whatever_the_batches(trained, co
 
 def test_smoothed_labels_teach_the_next_token_not_the_same_one(recipe_file):
     """A model that was taught to repeat its input would have a validation loss far above that of guessing."""
-    settings = [*CAUSAL, "training.label_smoothing_factor=0.1", "training.max_steps=40", "training.learning_rate=1e-2"]
+    settings = [*CAUSAL, "training.label_smoothing=0.1", "training.max_steps=40", "training.learning_rate=1e-2"]
     curve = run(read_recipe(recipe_file, settings), progress=False).curve
     scored = [row["validation_loss"] for row in curve if "validation_loss" in row]
     assert scored[-1] < 3.2 < scored[0] + 1
@@ -84,6 +82,6 @@ def test_a_language_model_goes_on_with_the_head_of_another(trained, recipe_file)
     recipe = recipe_file.read_text()
     section = recipe[recipe.index("[tokenizer]") : recipe.index("[training]")]
     recipe_file.write_text(recipe.replace(section, f'[model]\npretrained = "{trained.model_dir}"\n'))
-    settings = ["data.task=causal-lm", "data.limit_documents=8", "training.max_steps=1", "training.learning_rate=1e-9"]
+    settings = ["task.name=causal-lm", "data.limit_documents=8", "training.max_steps=1", "training.learning_rate=1e-9"]
     result = run(read_recipe(recipe_file, settings), progress=False)
     assert result.metrics["test"]["loss"] == pytest.approx(trained.metrics["test"]["loss"], rel=1e-4)

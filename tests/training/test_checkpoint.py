@@ -54,9 +54,9 @@ def test_a_link_to_a_checkpoint_elsewhere_is_passed_over(three, tmp_path_factory
 
 
 def test_a_checkpoint_under_the_number_of_another_step_is_passed_over(tmp_path):
-    state = {"global_step": 15, "max_steps": 20, "log_history": []}
+    state = {"step": 15, "steps": 20, "log": []}
     for step in (15, 999):
-        write_checkpoint(tmp_path, step, lambda to: (to / "trainer_state.json").write_text(json.dumps(state)))
+        write_checkpoint(tmp_path, step, lambda to: (to / "state.json").write_text(json.dumps(state)))
     found = find_newest(tmp_path)
     assert found.newest == tmp_path / "checkpoint-15"
     assert "is that of step 15" in found.passed_over[0][1]

@@ -40,7 +40,7 @@ def test_masked_texts_longer_than_the_table_are_learned_scored_and_filled(shared
 def test_whole_texts_are_classified(shared_recipe_file):
     recipe = read_recipe(
         shared_recipe_file,
-        [*DOCUMENTS, "data.task=classification", "data.validation_fraction=0.2", "data.length=150"],
+        [*DOCUMENTS, "task.name=classification", "data.validation_fraction=0.2", "data.length=150"],
     )
     result = run(recipe, progress=False, output_dir=shared_recipe_file.parent / "whole-texts")
     (early,), (late,) = (classify(result.model_dir, [f"{'cab ' * n}{end}"]) for n, end in ((60, "a"), (60, "j")))
@@ -58,7 +58,7 @@ def test_the_length_is_that_of_the_table_where_nobody_says(shared_recipe_file):
 def test_the_weights_of_a_memory_learn_also_where_labels_are_smoothed(shared_recipe_file, smoothing):
     settings = [
         *DOCUMENTS, "model.memory=compressive", "model.memory_options={rate = 2}", "data.length=100",
-        "training.max_steps=3", f"training.label_smoothing_factor={smoothing}",
+        "training.max_steps=3", f"training.label_smoothing={smoothing}",
     ]  # fmt: skip
     folder = shared_recipe_file.parent / f"compressive-{smoothing}"
     result = run(read_recipe(shared_recipe_file, settings), progress=False, output_dir=folder)

@@ -4,8 +4,8 @@ import pytest
 
 from wordorder.encodings import CATALOG
 from wordorder.models import build_config, build_model
-from wordorder.training.loop.training import prepare, prepare_training
-from wordorder.training.recipe.arguments import build_arguments, with_defaults
+from wordorder.training.loop.optimizers import Optimizers
+from wordorder.training.recipe.settings import TrainingSettings
 
 SIZES = {
     **{"vocab_size": 20, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4},
@@ -20,18 +20,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("network", "task", "encoding"), CASES)
-def test_the_rate_is_that_of_what_a_model_without_positions_lacks(tmp_path, network, task, encoding):
+def test_the_rate_is_that_of_what_a_model_without_positions_lacks(network, task, encoding):
     model, plain = (
         build_model(build_config(network, encoding=name, **SIZES), task, seed=0) for name in (encoding, "none")
     )
     names = {parameter: name for name, parameter in model.named_parameters()}
     # Words' own vectors stand in place of the table, and are no part of the encoding.
     rest = {name for name, _ in plain.named_parameters()} | {n for n in names.values() if n.endswith(".amplitude")}
-    parts = prepare(model, build_arguments(with_defaults({"learning_rate": 1e-3}), tmp_path))
-    prepare_training(parts, steps=2, decay_all=False, encoding_rate=4.0)
-    rates = [
-        (names[parameter], group["initial_lr"])
-        for group in parts.optimizer.param_groups
-        for parameter in group["params"]
-    ]
+    (optimizer,) = Optimizers(model, TrainingSettings(learning_rate=1e-3, encoding_learning_rate=4.0)).made
+    rates = [(names[parameter], group["lr"]) for group in optimizer.param_groups for parameter in group["params"]]
     assert sorted(rates) == sorted((name, 1e-3 if name in rest else 4e-3) for name in names.values())

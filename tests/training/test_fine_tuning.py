@@ -17,9 +17,11 @@ RECIPE = """
 source = "{folder}/train.jsonl"
 validation_source = "{folder}/dev.jsonl"
 test_source = "none"
-task = "{task}"
-truncate = true
+
+[task]
+name = "{task}"
 {options}
+truncate = true
 
 [tokenizer]
 kind = "word"
@@ -39,12 +41,12 @@ initializer_range = 0.2
 [training]
 output_dir = "{folder}/{task}"
 max_steps = 40
-per_device_train_batch_size = 16
+batch_size = 16
 learning_rate = 1e-2
-eval_steps = 10
-report_to = "none"
-use_cpu = true
-metric_for_best_model = "{metric}"
+evaluate_every = 10
+trackers = []
+device = "cpu"
+select = "{metric}"
 """
 WORDS = "red green blue cold warm dry wet old new".split()
 
@@ -155,7 +157,7 @@ def test_another_file_is_read_as_it_is_written(texts, folder, tmp_path):
     rows = rows_of(folder)
     lines = [f"{row['text']};{row['label']}" for row in rows]
     (tmp_path / "other.csv").write_text("text;label\n" + "\n".join(lines) + "\n")
-    found = evaluate_model_dir(texts.model_dir, str(tmp_path / "other.csv"), options={"delimiter": ";"})
+    found = evaluate_model_dir(texts.model_dir, str(tmp_path / "other.csv"), changes={"data": {"delimiter": ";"}})
     assert found == pytest.approx(texts.metrics["validation"], rel=1e-5)
 
 
@@ -170,11 +172,11 @@ def test_a_small_batch_accumulated_is_a_large_batch(folder, tmp_path, accumulate
     """transformers' regression loss is a mean whatever it is told, unlike that of classes."""
     options = 'label_column = "nearly_ten"' if accumulated == "regression" else ""
     path = recipe_for(folder, accumulated, "loss", options)
-    settings = ["training.max_steps=4", "training.logging_steps=1", "training.eval_strategy=no"]
+    settings = ["training.max_steps=4", "training.log_every=1", "training.evaluate_every=never", "training.select=last"]
     sizes = {"large": (16, 1), "small": (4, 4)}
     losses = {}
     for name, (size, times) in sizes.items():
-        batches = [f"training.per_device_train_batch_size={size}", f"training.gradient_accumulation_steps={times}"]
+        batches = [f"training.batch_size={size * times}", f"training.micro_batch_size={size}"]
         result = run(read_recipe(path, [*settings, *batches]), progress=False, output_dir=tmp_path / name)
         losses[name] = [row["loss"] for row in result.curve]
     assert losses["small"][0] == pytest.approx(losses["large"][0], rel=0.3)  # batches differ, their size does not
@@ -236,5 +238,5 @@ def test_a_metric_that_the_task_has_not_is_refused_with_the_recipe(folder, task,
     with pytest.raises(BadInput) as error:
         read_recipe(recipe_for(folder, task, metric))
     (fault,) = error.value.faults
-    assert fault.startswith("training.metric_for_best_model: ")
+    assert fault.startswith("training.select: ")
     assert valid in fault

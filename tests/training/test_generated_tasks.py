@@ -13,11 +13,14 @@ RECIPE = Path(__file__).resolve().parents[2] / "evidence" / "recipes" / "order_b
 SMALL = """
 [data]
 source = "task:{name}"
-task = "causal-lm"
 train_examples = 300
 test_examples = 30
 train_lengths = [6, 9]
 test_lengths = [10, 14]
+length = {length}
+
+[task]
+name = "causal-lm"
 {more}
 [tokenizer]
 kind = "whitespace"
@@ -30,24 +33,24 @@ max_position_embeddings = 64
 {model}
 [training]
 max_steps = 6
-per_device_train_batch_size = 4
+batch_size = 4
 learning_rate = 1e-3
-metric_for_best_model = "exact_match"
-use_cpu = true
+select = "exact_match"
+device = "cpu"
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arm", "low", "high"), [("none", 0.4, 0.6), ("complex-order", 0.95, 1.0)])
 def test_a_bag_of_words_knows_order_by_complex_order_alone(tmp_path, arm, low, high):
-    recipe = read_recipe(RECIPE, ["training.max_steps=500", "training.use_cpu=true"])
+    recipe = read_recipe(RECIPE, ["training.max_steps=500", "training.device=cpu"])
     own = next(one for one in recipe.compare.arms if one.name == arm)
     found = run(recipe.for_arm(own), output_dir=tmp_path / arm, progress=False)
     assert low <= found.metrics["test"]["accuracy"] <= high
 
 
-def trained(tmp_path, name, more="", model='encoding = "rope"'):
-    (tmp_path / "small.toml").write_text(SMALL.format(name=name, more=more, model=model))
+def trained(tmp_path, name, more="", model='encoding = "rope"', length=64):
+    (tmp_path / "small.toml").write_text(SMALL.format(name=name, more=more, model=model, length=length))
     return run(read_recipe(tmp_path / "small.toml"), output_dir=tmp_path / "run", progress=False)
 
 
@@ -77,9 +80,9 @@ def test_a_written_answer_of_one_word_is_one_word(tmp_path):
 
 @pytest.mark.parametrize("memory", [True, False])
 def test_lanes_of_a_generated_task_with_and_without_memory(tmp_path, memory):
-    more = 'packing = "lanes"\nlength = 8\nreset_memory = "documents"'
+    more = 'packing = "lanes"\nreset_memory = "documents"'
     kind = 'memory = "look-ahead"\nmemory_length = 16\nencoding = "transformer-xl"' if memory else 'encoding = "rope"'
-    found = trained(tmp_path, "late-instruction", more, kind)
+    found = trained(tmp_path, "late-instruction", more, kind, length=8)
     assert found.metrics["test"]["answers"] == found.metrics["test"]["tokens"] == 30
     assert found.metrics["validation"]["answers"] == 30
     # steps in which no answer stands have no loss, and that is no failure

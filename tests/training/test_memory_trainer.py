@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from documents import read_documents, split_documents
+from documents import read_documents, settings, split_documents
 from safetensors.torch import load_file
 from torch.distributed import TCPStore
 from torch.nn import functional
@@ -19,32 +19,31 @@ from wordorder.errors import BadInput, RunFailed
 from wordorder.inference import Context, evaluate_model_dir
 from wordorder.inference.saved_model import load_model
 from wordorder.models import build_config, build_model
-from wordorder.tasks import DataConfig
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.carried_memory import CarriedMemory
 from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.training import LossWatch
+from wordorder.training.loop.watch import LossWatch
 from wordorder.training.runs.fit import make_config
 from wordorder.training.runs.run import _prepare
 
 LENGTH = 16
 LANES = (
-    "data.task=causal-lm",
-    "data.packing=lanes",
+    "task.name=causal-lm",
+    "task.packing=lanes",
     f"data.length={LENGTH}",
     "data.limit_documents=9",
     "data.validation_fraction=0.2",
     "data.test_fraction=0.2",
-    "data.eval_lanes=3",
+    "task.eval_lanes=3",
     "tokenizer.kind=byte",
     "model.network=decoder",
     "model.encoding=transformer-xl",
     "model.memory=look-ahead",
     "model.memory_length=24",
-    "training.per_device_train_batch_size=2",
-    "training.gradient_accumulation_steps=2",
+    "training.batch_size=4",
+    "training.micro_batch_size=2",
 )
-DOCUMENTS = ("data.reset_memory=documents",)
+DOCUMENTS = ("task.reset_memory=documents",)
 
 
 def recipe_of(recipe_file, *overrides):
@@ -58,10 +57,10 @@ def trained(shared_recipe_file):
 
 
 def texts_of(corpus, split="test"):
-    data = DataConfig(
+    pair = settings(
         source=f"{corpus}/*/*.txt", task="causal-lm", limit_documents=9, validation_fraction=0.2, test_fraction=0.2
     )
-    return [document.text for document in split_documents(read_documents(data), data).parts()[split]]
+    return [document.text for document in split_documents(read_documents(pair), pair).parts()[split]]
 
 
 def running_of(texts, tokenizer):
@@ -100,7 +99,7 @@ def test_each_micro_batch_goes_on_with_its_own_lanes(recipe_file, corpus, overri
     Of five documents in four lanes one begins after another, and then the other lanes have ended.
     """
     still = ("training.learning_rate=1e-30", "model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0")
-    recipe = recipe_of(recipe_file, *overrides, *still, "training.max_steps=10", "training.eval_steps=5")
+    recipe = recipe_of(recipe_file, *overrides, *still, "training.max_steps=10", "training.evaluate_every=5")
     result = run(recipe, progress=False)
     prepared = _prepare(recipe)
     model = build_model(make_config(recipe, prepared), "causal-lm", seed=0).eval()
@@ -180,7 +179,7 @@ def test_other_contexts_are_loops_over_segments_windows_and_one_lane(trained, co
 @pytest.mark.slow
 def test_evaluation_leaves_the_memory_of_training_alone(recipe_file, trained):
     often = run(
-        recipe_of(recipe_file, "training.max_steps=12", "training.learning_rate=1e-2", "training.eval_steps=1"),
+        recipe_of(recipe_file, "training.max_steps=12", "training.learning_rate=1e-2", "training.evaluate_every=1"),
         progress=False,
     )
     weights = [load_file(result.model_dir / "model.safetensors") for result in (often, trained)]
@@ -217,7 +216,14 @@ class Enough(Exception):
     ids=["recurrence", "documents", "no memory"],
 )
 def test_a_run_that_was_broken_off_goes_on_to_the_bit(recipe_file, tmp_path, monkeypatch, overrides):
-    settings = [*LANES, *overrides, "training.max_steps=26", "training.save_steps=7", "training.eval_strategy=no"]
+    settings = [
+        *LANES,
+        *overrides,
+        "training.max_steps=26",
+        "training.save_every=7",
+        "training.evaluate_every=never",
+        "training.select=last",
+    ]
     if "model.memory=none" in overrides:
         settings = [setting for setting in settings if "memory_length" not in setting]
     seen = raw_losses(monkeypatch)
@@ -226,7 +232,7 @@ def test_a_run_that_was_broken_off_goes_on_to_the_bit(recipe_file, tmp_path, mon
     original = Loop.micro_step
 
     def micro_step(self, *args, **kwargs):
-        if self.training.state.global_step == 23 and kwargs["number"] == 1:
+        if self.training.state.step == 23 and kwargs["number"] == 1:
             raise Enough
         return original(self, *args, **kwargs)
 
@@ -246,7 +252,13 @@ def test_a_run_that_was_broken_off_goes_on_to_the_bit(recipe_file, tmp_path, mon
 def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_without_memory(recipe_file, tmp_path, monkeypatch):
     """The next epoch begins anew in an uninterrupted run too."""
     steps = _prepare(recipe_of(recipe_file)).train.training_lanes(4, seed=0).steps
-    settings = [*LANES, f"training.max_steps={steps + 3}", f"training.save_steps={steps}", "training.eval_strategy=no"]
+    settings = [
+        *LANES,
+        f"training.max_steps={steps + 3}",
+        f"training.save_every={steps}",
+        "training.evaluate_every=never",
+        "training.select=last",
+    ]
     seen = raw_losses(monkeypatch)
     run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "run")
     expected = [(step, loss) for step, loss in seen if step > steps]
@@ -260,10 +272,11 @@ def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_without_memory(recipe_file,
 def test_memory_in_half_precision_is_saved_and_goes_on(recipe_file, tmp_path, monkeypatch):
     settings = [
         *LANES,
-        "training.bf16=true",
+        "training.precision=bf16",
         "training.max_steps=9",
-        "training.save_steps=5",
-        "training.eval_strategy=no",
+        "training.save_every=5",
+        "training.evaluate_every=never",
+        "training.select=last",
     ]
     seen = raw_losses(monkeypatch)
     run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "run")
@@ -285,10 +298,10 @@ def one_of_two(rank, port, recipe_file, settings, folder):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 def test_two_processes_have_lanes_and_memories_of_their_own(recipe_file, tmp_path):
     """Two processes of one row train as one of two, and a checkpoint holds the memories of both."""
-    plain = [setting for setting in LANES if "per_device" not in setting]
-    plain += ["training.max_steps=6", "training.save_steps=5", "training.eval_strategy=no"]
+    plain = [setting for setting in LANES if "micro_batch_size" not in setting]
+    plain += ["training.max_steps=6", "training.save_every=5", "training.evaluate_every=never", "training.select=last"]
     plain += ["model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0"]
-    settings = [*plain, "training.per_device_train_batch_size=1"]
+    settings = [*plain, "training.micro_batch_size=1"]
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # at a port that nobody else can take
     fork = multiprocessing.get_context("fork")  # a new interpreter would import its libraries for seconds
     started = [
@@ -301,7 +314,7 @@ def test_two_processes_have_lanes_and_memories_of_their_own(recipe_file, tmp_pat
         process.join(120)
     assert [process.exitcode for process in started] == [0, 0]
     one = run(
-        read_recipe(recipe_file, [*plain, "training.per_device_train_batch_size=2"]),
+        read_recipe(recipe_file, [*plain, "training.micro_batch_size=2"]),
         progress=False,
         output_dir=tmp_path / "one",
     )
@@ -325,21 +338,21 @@ def test_rows_that_do_not_fit_are_refused(recipe_file):
     prepared = _prepare(recipe_of(recipe_file))
     with pytest.raises(BadInput, match="lower one of them"):
         prepared.train.training_lanes(1000, seed=0)
-    with pytest.raises(BadInput, match="cannot go whole into 40 lanes"):
-        run(recipe_of(recipe_file, *DOCUMENTS, "training.per_device_train_batch_size=20"), progress=False)
+    with pytest.raises(BadInput, match="cannot go whole into 20 lanes"):
+        run(recipe_of(recipe_file, *DOCUMENTS, "training.batch_size=20"), progress=False)
 
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
         (
-            ["data.packing=full-sentences", "data.eval_lanes=16"],
+            ["task.packing=segments", "task.eval_lanes=16"],
             "model.memory 'look-ahead' goes from segment to segment",
         ),
         (["model.segment_length=8"], "model.segment_length 8 is not data.length 16"),
         (
-            ["training.label_smoothing_factor=0.1"],
-            "training.label_smoothing_factor does nothing for data.packing lanes",
+            ["training.label_smoothing=0.1"],
+            "training.label_smoothing does nothing for task.packing lanes",
         ),
     ],
 )

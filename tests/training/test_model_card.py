@@ -12,7 +12,7 @@ from wordorder.training.runs.model_card import without_folders, write_run_card
 
 @pytest.fixture(scope="module")
 def done(shared_recipe_file):
-    return run(read_recipe(shared_recipe_file, ["training.max_steps=2", "training.eval_steps=1"]), progress=False)
+    return run(read_recipe(shared_recipe_file, ["training.max_steps=2", "training.evaluate_every=1"]), progress=False)
 
 
 def test_the_numbers_of_the_card_are_those_of_the_run(done):

@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 
 from wordorder.cli import faults
-from wordorder.training import read_recipe, run
+from wordorder.training import TrainingSettings, read_recipe, run
 from wordorder.training.checkpoints.checkpoint import MANIFEST
 from wordorder.training.loop.interruption import SIGNALS
-from wordorder.training.recipe.arguments import DEFAULTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "resume.md").read_text(encoding="utf-8")
 RARE = {"scaler.json", "generation_config.json"}  # with fp16; of models that generate
@@ -34,7 +33,7 @@ def test_the_exit_codes_are_those_of_the_command_line():
 
 
 def test_the_table_names_every_file_of_a_checkpoint(recipe_file):
-    settings = ["data.task=causal-lm", "data.packing=lanes", "data.length=16", "tokenizer.kind=byte"]
+    settings = ["task.name=causal-lm", "task.packing=lanes", "data.length=16", "tokenizer.kind=byte"]
     settings += ["model.network=decoder", "model.encoding=transformer-xl", "model.memory=look-ahead"]
     settings += ["model.memory_length=24", "training.max_steps=1"]
     folder = run(read_recipe(recipe_file, settings), progress=False).model_dir.parent
@@ -46,6 +45,6 @@ def test_the_table_names_every_file_of_a_checkpoint(recipe_file):
 
 
 def test_the_defaults_that_it_tells_are_those_of_the_code():
-    assert f"`training.save_total_limit = 3` ({DEFAULTS['save_total_limit']} by default)" in PAGE
-    assert DEFAULTS["save_steps"] == 0.1
+    assert f"`training.keep_checkpoints = 3` ({TrainingSettings().keep_checkpoints} by default)" in PAGE
+    assert (TrainingSettings().save_every, TrainingSettings().evaluate_every) == (None, 0.1)
     assert "by default a tenth of the run" in PAGE

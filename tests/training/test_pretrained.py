@@ -15,8 +15,10 @@ from wordorder.training.runs.fit import make_config
 FINE_TUNING = """
 [data]
 source = "{source}"
-task = "classification"
 validation_fraction = 0.2
+
+[task]
+name = "classification"
 
 [model]
 pretrained = "{model}"
@@ -24,11 +26,11 @@ pretrained = "{model}"
 [training]
 output_dir = "{folder}/fine-tuned"
 max_steps = 3
-per_device_train_batch_size = 4
+batch_size = 4
 learning_rate = 1e-3
-eval_steps = 3
-report_to = "none"
-use_cpu = true
+evaluate_every = 3
+trackers = []
+device = "cpu"
 """
 
 
@@ -74,7 +76,7 @@ def test_the_body_is_the_saved_one_and_the_head_is_drawn_from_the_seed(fine_tuni
     assert all(torch.equal(after[name], before[name]) for name in body)
     from wordorder.tasks import prepare
 
-    config = make_config(recipe, prepare(recipe.data, recipe.tokenizer, seed=7))
+    config = make_config(recipe, prepare(recipe.data, recipe.task, recipe.tokenizer, seed=7))
     drawn = build_model(config, "classification", seed=7).state_dict()
     head = [name for name in after if not name.startswith("model.")]
     assert head
@@ -155,7 +157,7 @@ def test_what_does_not_fit_the_folder_is_one_fault_before_any_work(fine_tuning, 
 
 
 def test_every_conflict_is_said_at_once_beside_other_faults(fine_tuning):
-    found = faults(fine_tuning, "model.hidden_size=32", "model.encoding=rope", "training.max_stepps=3", "data.task=x")
+    found = faults(fine_tuning, "model.hidden_size=32", "model.encoding=rope", "training.max_stepps=3", "task.name=x")
     assert len(found) == 4
 
 

@@ -14,15 +14,18 @@ from wordorder.errors import BadInput
 from wordorder.inference import classify, evaluate_model_dir, fill_mask
 from wordorder.inference.continuation import Continuation
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.loop import Loop, StepLoss
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.runs.fit import make_config
 
 RECIPE = """
 [data]
 source = "{source}"
-task = "{task}"
 length = 32
 validation_fraction = 0.2
+
+[task]
+name = "{task}"
 
 [model]
 pretrained = "{model}"
@@ -30,12 +33,12 @@ pretrained = "{model}"
 [training]
 output_dir = "{folder}/run"
 max_steps = 5
-per_device_train_batch_size = 4
+batch_size = 4
 learning_rate = 1e-2
-eval_steps = 5
-logging_steps = 1
-report_to = "none"
-use_cpu = true
+evaluate_every = 5
+log_every = 1
+trackers = []
+device = "cpu"
 """
 WITHOUT_STEPS = ("training.learning_rate=1e-30", "training.weight_decay=0", "training.max_steps=1")
 
@@ -175,13 +178,13 @@ class Enough(Exception):
 def test_a_resumed_run_is_the_uninterrupted_one(write, tmp_path, monkeypatch, encoding):
     recipe = read_recipe(
         write("llama", "causal-lm"),
-        [f"model.encoding={encoding}", "training.max_steps=6", "training.save_steps=2", "training.eval_steps=2"],
+        [f"model.encoding={encoding}", "training.max_steps=6", "training.save_every=2", "training.evaluate_every=2"],
     )
     whole = run(recipe, output_dir=tmp_path / "whole", progress=False)
     original = Loop.micro_step
 
     def micro_step(self, *args, **kwargs):
-        if self.training.state.global_step + 1 == 4:
+        if self.training.state.step + 1 == 4:
             raise Enough
         return original(self, *args, **kwargs)
 
@@ -234,10 +237,10 @@ def test_length_follows_the_folder_and_its_table_is_a_limit(write, bert):
         (["model.encoding_options={buckets=8}"], 'model.encoding_options: encoding "model" has none'),
         (["model.encoding=t5", "model.max_position_embeddings=0"], "must be positive, got 0"),
         (
-            ["data.task=masked-lm"],
+            ["task.name=masked-lm"],
             "(llama), which has no head for masked-lm here; tasks that it can be trained for: cau",
         ),
-        (["data.packing=lanes"], "data.packing: lanes are for models of this package; leave it out"),
+        (["task.packing=lanes"], "task.packing: lanes are for models of this package; leave it out"),
         (["tokenizer.kind=byte"], "[tokenizer]: comes with the saved model"),
     ],
 )
@@ -248,7 +251,7 @@ def test_what_does_not_fit_a_model_of_transformers_is_refused(write, overrides, 
 
 
 def test_a_model_that_reads_both_sides_is_no_language_model(write):
-    assert "(bert), which has no head for causal-lm" in faults(write("bert", "masked-lm"), "data.task=causal-lm")
+    assert "(bert), which has no head for causal-lm" in faults(write("bert", "masked-lm"), "task.name=causal-lm")
 
 
 def test_folders_that_cannot_be_started_from_are_refused(write, llama, tmp_path):
@@ -322,7 +325,7 @@ def test_only_heads_that_divide_by_the_tokens_of_a_step_are_told_their_number(wr
         made.append(self._divides)
 
     monkeypatch.setattr(StepLoss, "__init__", init)
-    pieces = ["training.gradient_accumulation_steps=2", "training.max_steps=1", "training.logging_steps=1"]
+    pieces = ["training.batch_size=8", "training.micro_batch_size=4", "training.max_steps=1", "training.log_every=1"]
     for host, task in (("llama", "causal-lm"), ("bert", "masked-lm")):
         result = run(
             read_recipe(write(host, task), pieces), progress=False, output_dir=write(host, task).with_suffix("")
@@ -337,7 +340,7 @@ def test_the_configuration_counts_what_is_swapped(write):
     from wordorder.tasks import prepare
 
     recipe = read_recipe(write("llama", "causal-lm"), ["model.encoding=model+t5"])
-    config = make_config(recipe, prepare(recipe.data, recipe.tokenizer, seed=0))
+    config = make_config(recipe, prepare(recipe.data, recipe.task, recipe.tokenizer, seed=0))
     counts = cost(config, "causal-lm", length=16, batch_size=2)
     assert counts["parameters"]["encoding"] == 32 * 4
     assert counts["parameters"]["total"] == run(recipe, progress=False).metrics["parameters"]

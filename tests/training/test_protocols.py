@@ -21,10 +21,12 @@ def train(reviews, folder, *overrides, progress=False):
     text = f"""
 [data]
 source = "{reviews}"
-task = "classification"
 folds = 5
 fold = 2
 validation_fraction = 0.1
+
+[task]
+name = "classification"
 [tokenizer]
 kind = "whitespace"
 min_frequency = 2
@@ -39,13 +41,13 @@ max_position_embeddings = 16
 hidden_dropout_prob = 0.0
 [training]
 output_dir = "{folder}"
-num_train_epochs = 3
-per_device_train_batch_size = 16
+epochs = 3
+batch_size = 16
 learning_rate = 0.01
-eval_strategy = "epoch"
-metric_for_best_model = "accuracy"
-report_to = "none"
-use_cpu = true
+evaluate_every = "epoch"
+select = "accuracy"
+trackers = []
+device = "cpu"
 """
     path = folder.parent / f"{folder.name}.toml"
     path.write_text(text)

@@ -9,8 +9,10 @@ from wordorder.training.recipe.packaged import copy_recipe, find_recipe, read_ta
 ARMS = """
 [data]
 source = "sotu"
-task = "masked-lm"
 seed = 3
+
+[task]
+name = "masked-lm"
 [model]
 network = "encoder"
 hidden_size = 16
@@ -52,7 +54,7 @@ def test_values_that_are_given_replace_those_of_the_base(write):
     )
     recipe = read_recipe(path, ["training.learning_rate=0.1"])
     assert (recipe.name, recipe.data.seed, recipe.data.length, recipe.tokenizer.kind) == ("other", 3, 8, "byte")
-    assert (recipe.training["max_steps"], recipe.training["learning_rate"]) == (9, 0.1)
+    assert (recipe.training.max_steps, recipe.training.learning_rate) == (9, 0.1)
     assert recipe.model["encoding_options"] == {"base": 7.0}
     assert [arm.name for arm in recipe.compare.arms] == ["one", "two"]
     assert recipe.for_arm(recipe.compare.arms[1]).model["encoding"] == "t5"
@@ -69,7 +71,7 @@ def test_a_recipe_of_the_package_is_a_base_by_its_name_unless_a_file_of_that_nam
     path = write("other.toml", 'base = "demo"\n[training]\nmax_steps = 7\n')
     recipe = read_recipe(path)
     demo = read_recipe(find_recipe("demo"))
-    assert (recipe.training["max_steps"], demo.training["max_steps"]) == (7, 550)
+    assert (recipe.training.max_steps, demo.training.max_steps) == (7, 550)
     assert (recipe.data, recipe.model, recipe.compare) == (demo.data, demo.model, demo.compare)
     assert copy_recipe(path, tmp_path / "copies" / "mine.toml") == [tmp_path / "copies" / "mine.toml"]
     assert read_recipe(tmp_path / "copies" / "mine.toml").to_dict()["data"] == recipe.to_dict()["data"]
@@ -87,7 +89,7 @@ def test_the_resolved_recipe_stands_alone(write, tmp_path):
 
 
 def test_a_recipe_without_base_is_its_own_tables(write, tmp_path):
-    assert read_tables(tmp_path / "arms.toml")["data"] == {"source": "sotu", "task": "masked-lm", "seed": 3}
+    assert read_tables(tmp_path / "arms.toml")["data"] == {"source": "sotu", "seed": 3}
 
 
 @pytest.mark.parametrize(

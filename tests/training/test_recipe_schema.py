@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from wordorder.cli.app import app
 from wordorder.limits import read_toml
 from wordorder.tasks import TASKS
-from wordorder.training import argument_names
-from wordorder.training.recipe.arguments import DEFAULTS
+from wordorder.training import TrainingSettings
 from wordorder.training.recipe.packaged import packaged_recipes
 from wordorder.training.recipe.schema import recipe_schema
 
@@ -62,8 +61,8 @@ def test_every_recipe_of_the_repository_is_valid_by_the_schema(path):
         {"model": {"encodng": "rope"}},
         {"model": {"norm": "batch"}},
         {"training": {"learning_rat": 1.0}},
-        {"training": {"bf16": 1}},
-        {"training": {"fsdp_config": {"x": True}}},
+        {"training": {"precision": "bf17"}},
+        {"training": {"trackers": "tensorboard"}},
         {"compare": {"seeds": ["a"]}},
         {"compare": {"arms": [{}]}},
         {"compare": {"arms": [{"name": "a", "data.seed": 1}]}},
@@ -75,15 +74,16 @@ def test_what_is_wrong_is_wrong_by_the_schema(wrong):
 
 def test_every_name_is_there_with_type_meaning_and_default():
     schema = recipe_schema()["properties"]
-    assert set(schema["training"]["properties"]) == set(argument_names())
-    for section in ("data", "tokenizer", "training", "compare"):
+    assert set(schema["training"]["properties"]) == set(TrainingSettings.model_fields)
+    for section in ("data", "task", "tokenizer", "training", "compare"):
         for name, known in schema[section]["properties"].items():
             assert known.get("description"), (section, name)
             assert {"type", "enum", "anyOf"} & known.keys(), (section, name)
             assert "null" not in json.dumps(known), (section, name)
     defaults = {n: s["default"] for n, s in schema["training"]["properties"].items() if "default" in s}
-    assert defaults == DEFAULTS
-    assert schema["data"]["properties"]["task"]["enum"] == list(TASKS)
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in TrainingSettings()}
+    assert defaults == {name: value for name, value in plain.items() if value is not None}
+    assert schema["task"]["properties"]["name"]["enum"] == list(TASKS)
     assert schema["model"]["properties"]["share_embeddings"]["description"].startswith("Of seq2seq. ")
 
 

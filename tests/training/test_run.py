@@ -1,4 +1,5 @@
 import errno
+import itertools
 import json
 import math
 import os
@@ -15,9 +16,10 @@ import wordorder.training.loop.loop
 from wordorder.encodings import encoding_parameters
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
-from wordorder.training.checkpoints.state_files import load_state
 from wordorder.training.loop.evaluation import Evaluation
-from wordorder.training.loop.loop import Loop, StepLoss
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.schedule import factor
+from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.runs import fit
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
@@ -29,7 +31,7 @@ def go(recipe_file, *overrides, **arguments):
 
 def test_a_run_leaves_all_that_it_promises(recipe_file, tmp_path, capfd):
     verbosity = logging.get_verbosity()
-    result = go(recipe_file, "training.report_to=tensorboard")
+    result = go(recipe_file, "training.trackers=['tensorboard']")
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {
         "recipe.toml", "data.json", "environment.json", "metrics.json", "curve.jsonl", "logs", "model",
@@ -98,10 +100,10 @@ def test_the_best_model_is_kept_also_between_two_saves(recipe_file, tmp_path, mo
 
     def scores(self, dataset):
         found = exact(self, dataset)
-        return {**found, "loss": worse[self.training.state.global_step]} if self.training.active else found
+        return {**found, "loss": worse[self.training.state.step]} if self.training.active else found
 
     monkeypatch.setattr(Evaluation, "scores", scores)
-    result = go(recipe_file, "training.eval_steps=2", "training.save_steps=6")
+    result = go(recipe_file, "training.evaluate_every=2", "training.save_every=6")
     assert result.metrics["best_step"] == 4
     assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-4"]
     kept, last = (
@@ -132,19 +134,19 @@ def test_the_validation_scores_of_the_kept_step_are_not_computed_again(recipe_fi
 
 
 def test_a_run_that_is_shorter_than_the_rhythm_of_logs_has_a_curve(recipe_file):
-    recipe = read_recipe(recipe_file, ["training.logging_steps=50"])
+    recipe = read_recipe(recipe_file, ["training.log_every=50"])
     losses = {row["step"]: row["loss"] for row in run(recipe, progress=False).curve if "loss" in row}
     assert sorted(losses) == list(range(1, 13))
 
 
 def test_without_saving_the_last_model_is_kept(recipe_file, tmp_path):
-    result = go(recipe_file, "training.save_strategy=no", "training.max_steps=3")
+    result = go(recipe_file, "training.save_every=never", "training.select=last", "training.max_steps=3")
     assert result.metrics["best_step"] == 3
     assert not list((tmp_path / "run").glob("checkpoint-*"))
 
 
 def test_classification_has_scores_of_classes(recipe_file):
-    result = go(recipe_file, "data.task=classification", "data.validation_fraction=0.2", "training.max_steps=4")
+    result = go(recipe_file, "task.name=classification", "data.validation_fraction=0.2", "training.max_steps=4")
     names = {"loss", "accuracy", "macro_f1", "matthews_correlation"}
     assert set(result.metrics["test"]) == {*names, "examples"}
     (last,) = [row for row in result.curve if row["step"] == 4]
@@ -152,7 +154,7 @@ def test_classification_has_scores_of_classes(recipe_file):
 
 
 def test_without_a_test_split_the_scores_are_those_on_validation(recipe_file, capfd):
-    recipe = read_recipe(recipe_file, ["data.test_source=none", "training.max_steps=2", "training.eval_steps=2"])
+    recipe = read_recipe(recipe_file, ["data.test_source=none", "training.max_steps=2", "training.evaluate_every=2"])
     result = run(recipe, progress=True)
     assert "test" not in result.metrics
     assert result.metrics["validation"]["tokens"] > 0
@@ -185,7 +187,7 @@ def moved(recipe_file, tmp_path, *overrides):
     """Return the weights after one step of nearly plain gradient descent, by name: epsilon is far above gradients."""
     settings = ("training.max_steps=1", "training.learning_rate=1e4", "training.max_grad_norm=0")
     settings += ("training.adam_beta1=0.0", "training.adam_beta2=0.0", "training.adam_epsilon=1e4")
-    settings += ("training.lr_scheduler_type=constant", "training.eval_strategy=no", *overrides)
+    settings += ("training.lr_schedule=constant", "training.evaluate_every=never", "training.select=last", *overrides)
     model_dir = go(recipe_file, *settings, output_dir=tmp_path / "-".join(overrides).replace("/", "")).model_dir
     return {name: value.double() for name, value in AutoModelForMaskedLM.from_pretrained(model_dir).named_parameters()}
 
@@ -214,8 +216,13 @@ def test_a_rate_of_one_changes_nothing(recipe_file, tmp_path):
 
 
 def test_checkpoints_of_certain_steps_are_kept_beside_the_newest(recipe_file, tmp_path):
-    settings = ["training.save_total_limit=1", "training.keep_steps=[3, 6]", "training.eval_strategy=no"]
-    go(recipe_file, *settings, "training.save_steps=4")
+    settings = [
+        "training.keep_checkpoints=1",
+        "training.keep_steps=[3, 6]",
+        "training.evaluate_every=never",
+        "training.select=last",
+    ]
+    go(recipe_file, *settings, "training.save_every=4")
     kept = sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*"))
     assert kept == ["checkpoint-12", "checkpoint-3", "checkpoint-6"]
     AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "checkpoint-3")
@@ -224,8 +231,8 @@ def test_checkpoints_of_certain_steps_are_kept_beside_the_newest(recipe_file, tm
 @pytest.mark.slow
 def test_with_a_limit_of_one_the_last_checkpoint_is_there_until_the_result_is(recipe_file, tmp_path, monkeypatch):
     """And those that are never removed: at the end of training transformers would leave the best alone."""
-    worst = ("training.metric_for_best_model=loss", "training.greater_is_better=true")  # so that it is the first one
-    settings = ("training.save_total_limit=1", "training.keep_steps=[3]", *worst)
+    monkeypatch.setattr(fit, "_higher_is_better", lambda recipe: True)  # so that the best is the first one
+    settings = ("training.keep_checkpoints=1", "training.keep_steps=[3]")
     with monkeypatch.context() as patch:
         patch.setattr(fit, "_finish", lambda *args, **kwargs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -249,8 +256,7 @@ def test_a_small_batch_accumulated_is_a_large_batch(recipe_file, tmp_path):
     small = go(
         recipe_file,
         *settings,
-        "training.per_device_train_batch_size=2",
-        "training.gradient_accumulation_steps=2",
+        "training.micro_batch_size=2",
         output_dir=tmp_path / "small",
     )
     # The loss is a mean over tokens, not over batches of unequal numbers of masked tokens.
@@ -258,20 +264,14 @@ def test_a_small_batch_accumulated_is_a_large_batch(recipe_file, tmp_path):
     assert small.metrics["tokens"] == large.metrics["tokens"]
 
 
-def test_more_accumulation_than_an_epoch_has_batches_takes_those(recipe_file, tmp_path):
-    settings = ("training.max_steps=2", "training.per_device_train_batch_size=8", "data.limit_documents=8")
+def test_a_step_larger_than_an_epoch_takes_the_epoch(recipe_file, tmp_path):
+    settings = ("training.max_steps=2", "training.micro_batch_size=8", "data.limit_documents=8")
     one, other = (
-        go(recipe_file, *settings, f"training.gradient_accumulation_steps={pieces}", output_dir=tmp_path / str(pieces))
-        for pieces in (10**9, 10**6)
+        go(recipe_file, *settings, f"training.batch_size={size}", output_dir=tmp_path / str(size))
+        for size in (8 * 10**8, 8 * 10**6)
     )
     assert one.metrics["tokens"] == other.metrics["tokens"]
     assert one.metrics["test"] == other.metrics["test"]
-
-
-def test_an_epoch_without_a_batch_is_refused(recipe_file, tmp_path):
-    with pytest.raises(BadInput, match=r"training\.dataloader_drop_last: an epoch has fewer examples than one batch"):
-        go(recipe_file, "training.dataloader_drop_last=true", "training.per_device_train_batch_size=100000")
-    assert not (tmp_path / "run").exists()
 
 
 def test_what_cannot_be_read_is_skipped_and_told(recipe_file, tmp_path, capfd):
@@ -293,61 +293,17 @@ def test_what_cannot_be_read_is_skipped_and_told(recipe_file, tmp_path, capfd):
     assert "1 lines, records or files could not be read and were skipped" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "linear"])
-def test_a_rate_that_follows_a_score_changes_after_evaluations_only(recipe_file, schedule):
-    settings = [f"training.lr_scheduler_type={schedule}", "training.max_steps=8", "training.eval_steps=4"]
-    if schedule == "reduce_lr_on_plateau":
-        settings += ["training.lr_scheduler_kwargs={factor = 0.5, patience = 0, threshold = 10.0}"]
+@pytest.mark.parametrize("schedule", ["linear", "constant", "cosine"])
+def test_the_rates_of_a_run_are_those_of_its_schedule(recipe_file, schedule):
+    settings = [f"training.lr_schedule={schedule}", "training.max_steps=8", "training.warmup_steps=2"]
     rates = [row["learning_rate"] for row in go(recipe_file, *settings).curve if "learning_rate" in row]
-    plateau = [3e-3] * 4 + [1.5e-3] * 4  # no score is that much better than none
-    falling = [3e-3 * (8 - step) / 8 for step in range(8)]
-    assert rates == pytest.approx(plateau if schedule == "reduce_lr_on_plateau" else falling)
-
-
-@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "greedy"])
-@pytest.mark.parametrize(
-    ("settings", "mode"),
-    [
-        ((), "min"),
-        (("training.metric_for_best_model=accuracy",), "max"),
-        (("training.metric_for_best_model=accuracy", "training.lr_scheduler_kwargs={mode = 'min'}"), "min"),
-    ],
-)
-def test_a_rate_that_follows_a_score_knows_whether_more_is_better(recipe_file, tmp_path, schedule, settings, mode):
-    go(
-        recipe_file,
-        f"training.lr_scheduler_type={schedule}",
-        "training.max_steps=2",
-        "training.eval_steps=2",
-        *settings,
-    )
-    assert load_state(tmp_path / "run" / "checkpoint-2", "scheduler")["mode"] == mode
+    assert rates == [3e-3 * factor(schedule, step, steps=8, warmup=2) for step in range(8)]
 
 
 def test_steps_that_are_kept_are_kept_beside_the_best(recipe_file, tmp_path):
-    settings = ("training.keep_steps=[3, 5]", "training.save_strategy=best", "training.eval_steps=4")
-    go(recipe_file, *settings, "training.torch_empty_cache_steps=1")
+    go(recipe_file, "training.keep_steps=[3, 5]", "training.save_every=never", "training.evaluate_every=4")
     kept = {path.name for path in (tmp_path / "run").glob("checkpoint-*")}
     assert {"checkpoint-3", "checkpoint-5"} < kept
-
-
-def test_the_score_at_the_start_does_not_change_the_rate_again_in_a_resumed_run(recipe_file, tmp_path, monkeypatch):
-    settings = (
-        "training.lr_scheduler_type=reduce_lr_on_plateau",
-        "training.eval_on_start=true",
-        "training.max_steps=8",
-    )
-    whole = go(recipe_file, *settings, output_dir=tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        send(signal.SIGTERM, 4, patch)
-        with pytest.raises(Stopped):
-            go(recipe_file, *settings)
-    go(recipe_file, *settings, resume=True)
-    states = [
-        json.loads((tmp_path / name / "checkpoint-8" / "scheduler.json").read_text()) for name in ("whole", "run")
-    ]
-    assert states[0] == states[1]
-    assert whole.metrics["steps"] == 8
 
 
 def test_a_finished_run_is_returned_and_not_overwritten(recipe_file, monkeypatch):
@@ -380,11 +336,12 @@ def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(recipe_file, tmp_pa
 
 
 def spoil_at(step, monkeypatch, value):
-    original = StepLoss.__call__
+    """Spoil the loss of a step, which has one micro-batch."""
+    original, steps = StepLoss.__call__, itertools.count(1)
 
     def spoilt(self, *args, **options):
         loss, output = original(self, *args, **options)
-        return loss * value if self.training.state.global_step + 1 == step else loss, output
+        return loss * value if next(steps) == step else loss, output
 
     monkeypatch.setattr(StepLoss, "__call__", spoilt)
 
@@ -407,13 +364,13 @@ def test_weights_that_are_not_finite_are_never_saved(recipe_file, tmp_path, monk
 
     def micro_step(self, *args, **kwargs):
         loss = original(self, *args, **kwargs)
-        if self.training.state.global_step + 1 == 8:
+        if self.training.state.step + 1 == 8:
             next(self.training.parts.model.parameters()).grad[0] = math.nan
         return loss
 
     monkeypatch.setattr(Loop, "micro_step", micro_step)
     with pytest.raises(RunFailed, match=r"weights are not finite after step 8.*checkpoint-4"):
-        go(recipe_file, "training.eval_strategy=no", "training.save_steps=4")
+        go(recipe_file, "training.evaluate_every=never", "training.select=last", "training.save_every=4")
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-4"]
 
 
@@ -441,7 +398,7 @@ def test_a_full_disk_elsewhere_is_a_failed_run(recipe_file, monkeypatch):
     def append(folder, line):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(wordorder.training.loop.loop, "append_curve", append)
+    monkeypatch.setattr(wordorder.training.loop.log, "append_curve", append)
     with pytest.raises(RunFailed, match="No space left on device"):
         go(recipe_file)
 
@@ -450,7 +407,7 @@ def send(number, step, monkeypatch):
     original = Loop.micro_step
 
     def micro_step(self, *args, **kwargs):
-        if self.training.state.global_step + 1 == step:
+        if self.training.state.step + 1 == step:
             os.kill(os.getpid(), number)
         return original(self, *args, **kwargs)
 
@@ -477,7 +434,7 @@ def test_a_signal_saves_and_stops_and_the_resumed_run_is_the_same(recipe_file, t
 
 @pytest.mark.slow
 def test_a_signal_in_the_last_step_of_an_epoch_waits_for_what_is_due_each_epoch(recipe_file, tmp_path, monkeypatch):
-    overrides = ("data.limit_documents=8", "training.eval_strategy=epoch")
+    overrides = ("data.limit_documents=8", "training.evaluate_every=epoch")
     curve = go(recipe_file, *overrides, output_dir=tmp_path / "look").curve
     epoch = next(row["step"] for row in curve if "validation_loss" in row)
     assert epoch < 12
@@ -486,7 +443,7 @@ def test_a_signal_in_the_last_step_of_an_epoch_waits_for_what_is_due_each_epoch(
 
 @pytest.mark.slow
 def test_looking_more_often_changes_nothing(recipe_file, tmp_path):
-    often, seldom = (go(recipe_file, f"training.eval_steps={n}", output_dir=tmp_path / str(n)) for n in (1, 12))
+    often, seldom = (go(recipe_file, f"training.evaluate_every={n}", output_dir=tmp_path / str(n)) for n in (1, 12))
     assert [row["loss"] for row in often.curve] == [row["loss"] for row in seldom.curve]
 
 

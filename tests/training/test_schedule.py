@@ -9,7 +9,9 @@ from transformers import get_scheduler
 from wordorder.training.loop.schedule import SCHEDULES, factor, warmup_of
 
 
-@pytest.mark.parametrize(("kind", "name"), [("linear", "linear"), ("cosine", "cosine"), ("inverse-sqrt", "inverse_sqrt")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("linear", "linear"), ("cosine", "cosine"), ("inverse-sqrt", "inverse_sqrt")]
+)
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (7, 2), (100, 0), (1000, 100), (550, 549), (10, 10)])
 def test_a_schedule_is_that_of_transformers_to_the_bit(kind, name, steps, warmup):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
@@ -37,6 +39,8 @@ def test_a_rate_is_never_below_0_nor_above_the_peak(kind):
         assert all(0 <= factor(kind, step, steps=steps, warmup=warmup, decay=decay) <= 1 for step in range(2 * steps))
 
 
-@pytest.mark.parametrize(("warmup", "steps", "found"), [(0, 9, 0), (0.1, 9, 1), (0.1, 1001, 101), (30, 9, 30), (1.0, 9, 1)])
+@pytest.mark.parametrize(
+    ("warmup", "steps", "found"), [(0, 9, 0), (0.1, 9, 1), (0.1, 1001, 101), (30, 9, 30), (1.0, 9, 1)]
+)
 def test_a_warm_up_below_1_is_a_share(warmup, steps, found):
     assert warmup_of(warmup, steps) == found

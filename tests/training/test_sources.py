@@ -25,7 +25,7 @@ def test_a_source_in_a_folder_without_permission_is_named(monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "exists", refused)
-    assert find_source("locked/a.txt", "test_source")[1] == [
+    assert find_source("locked/a.txt", "data.test_source")[1] == [
         "data.test_source: 'locked/a.txt' cannot be read: Permission denied"
     ]
 

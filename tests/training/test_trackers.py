@@ -16,14 +16,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
-from wordorder.training.recipe.arguments import running_trackers, tracker_faults, tracker_names
+from wordorder.training.loop.log import running_trackers, tracker_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_TWICE = """
 import json, sys
 from wordorder.training import read_recipe, run
 for name in ("one", "two"):
-    changes = {"output_dir": f"{sys.argv[2]}/{name}", "report_to": sys.argv[3], "max_steps": 2, "eval_steps": 1}
+    changes = {"output_dir": f"{sys.argv[2]}/{name}", "trackers": sys.argv[3], "max_steps": 2, "evaluate_every": 1}
     run(read_recipe(sys.argv[1], [f"training.{name}={value}" for name, value in changes.items()]), progress=False)
 print(json.dumps({"done": True}))
 """
@@ -90,22 +90,17 @@ def test_a_tracker_that_is_not_there_is_one_line_that_names_the_package(recipe_f
     monkeypatch.setattr(accelerate.tracking, "_available_trackers", ["tensorboard"])
     for name, package in (("trackio", "trackio"), ("mlflow", "mlflow"), ("comet_ml", "comet-ml")):
         with pytest.raises(BadInput) as caught:
-            read_recipe(recipe_file, [f"training.report_to={name}"])
+            read_recipe(recipe_file, [f"training.trackers=['{name}']"])
         assert caught.value.faults == (
-            f"training.report_to: {name} is not installed; run: pip install {package}, or leave it out",
+            f"training.trackers: {name} is not installed; run: pip install {package}, or leave it out",
         )
-    with pytest.raises(
-        BadInput, match=r"training\.report_to: unknown value 'tensorbord'; did you mean 'tensorboard'\?"
-    ):
-        read_recipe(recipe_file, ["training.report_to=tensorbord"])
+    with pytest.raises(BadInput, match=r"training\.trackers: unknown value 'tensorbord'; did you mean 'tensorboard'\?"):
+        read_recipe(recipe_file, ["training.trackers=['tensorbord']"])
 
 
 def test_names_and_places(tmp_path, monkeypatch):
-    assert tracker_names(None) == tracker_names("none") == tracker_names([]) == []
-    assert tracker_names(["wandb", "tensorboard", "wandb"]) == ["wandb", "tensorboard"]
-    assert "tensorboard" in tracker_names("all")
-    assert tracker_faults("tensorboard") == []
-    with running_trackers("none", tmp_path, first_step=0) as trackers:
+    assert tracker_faults(["tensorboard"]) == []
+    with running_trackers([], tmp_path, first_step=0) as trackers:
         assert trackers == []
     assert list(tmp_path.iterdir()) == []
 
@@ -137,7 +132,7 @@ def test_a_tracker_gets_the_name_and_the_folder_of_its_run_and_is_finished_after
     folder = tmp_path / "tupe-r" / "seed0"
     with (
         pytest.raises(RuntimeError, match="planted"),
-        running_trackers("wandb", folder, first_step=0) as (tracker,),
+        running_trackers(["wandb"], folder, first_step=0) as (tracker,),
     ):
         raise RuntimeError("planted")
     variables = {
@@ -159,7 +154,7 @@ def scalars(folder):
 
 
 def test_tensorboard_has_every_value_of_the_curve(recipe_file, tmp_path):
-    run(read_recipe(recipe_file, ["training.report_to=tensorboard", "training.max_steps=4"]), progress=False)
+    run(read_recipe(recipe_file, ["training.trackers=['tensorboard']", "training.max_steps=4"]), progress=False)
     curve = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
     assert any("loss" in row for row in curve)
     written = scalars(tmp_path / "run")
@@ -175,7 +170,7 @@ def test_tensorboard_has_every_value_of_the_curve(recipe_file, tmp_path):
 def test_tensorboard_drops_what_a_killed_run_wrote_after_its_checkpoint(tmp_path):
     PartialState()  # accelerate's trackers ask which process they are in
     for first, values in ((0, {1: 1.0, 2: 2.0, 3: 3.0}), (3, {3: 30.0})):
-        with running_trackers("tensorboard", tmp_path, first_step=first) as (tracker,):
+        with running_trackers(("tensorboard",), tmp_path, first_step=first) as (tracker,):
             for step, value in values.items():
                 tracker.log({"train/loss": value}, step=step)
     assert scalars(tmp_path) == {("train/loss", 1, 1.0), ("train/loss", 2, 2.0), ("train/loss", 3, 30.0)}

@@ -20,7 +20,8 @@ from wordorder.inference.predict import source_ids
 from wordorder.tasks import TASKS
 from wordorder.tasks.scores import TranslationTally, bleu_signature
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.loop import Loop, StepLoss
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.step_loss import StepLoss
 
 CPU = torch.device("cpu")
 ENGLISH, GERMAN = "a dog the cat sees runs and".split(), "ein Hund die Katze sieht läuft und".split()
@@ -28,12 +29,15 @@ ENGLISH, GERMAN = "a dog the cat sees runs and".split(), "ein Hund die Katze sie
 RECIPE = """
 [data]
 source = "{folder}/train.en"
-target_source = "{folder}/train.de"
 test_source = "{folder}/test.en"
-test_target_source = "{folder}/test.de"
 validation_fraction = 0.1
-task = "translation"
 length = 16
+
+[task]
+name = "translation"
+target_source = "{folder}/train.de"
+test_target_source = "{folder}/test.de"
+beams = 3
 
 [tokenizer]
 kind = "word"
@@ -50,15 +54,14 @@ encoding = "learned"
 [training]
 output_dir = "{folder}/run"
 max_steps = 60
-per_device_train_batch_size = 16
-per_device_eval_batch_size = 7
+batch_size = 16
+eval_batch_size = 7
 learning_rate = 1e-2
-lr_scheduler_type = "constant"
-logging_steps = 1
-eval_steps = 0.25
-report_to = "none"
-use_cpu = true
-generation_num_beams = 3
+lr_schedule = "constant"
+log_every = 1
+evaluate_every = 0.25
+trackers = []
+device = "cpu"
 """
 
 
@@ -178,7 +181,7 @@ def test_evaluation_gives_the_scores_of_the_run_whatever_the_batches(trained, sh
 
 
 def test_evaluation_and_translation_search_as_the_run_did(recipe_file):
-    settings = ["training.generation_num_beams=1", "training.generation_max_length=4", "training.max_steps=20"]
+    settings = ["task.beams=1", "task.max_target_length=4", "training.max_steps=20"]
     result = run(read_recipe(recipe_file, settings), progress=False)
     found = evaluate_model_dir(result.model_dir, str(recipe_file.parent / "train.en"))
     assert found["bleu"] == pytest.approx(result.metrics["test"]["bleu"], rel=1e-9)
@@ -203,7 +206,7 @@ def test_evaluation_cuts_what_is_too_long_instead_of_leaving_it_out(trained, tmp
 
 
 def test_a_source_without_its_translations_is_bad_input(trained, shared):
-    with pytest.raises(BadInput, match=r"is a file of lines.*data\.target_source"):
+    with pytest.raises(BadInput, match=r"is a file of lines.*task\.target_source"):
         evaluate_model_dir(trained.model_dir, str(shared.parent / "test.en"))
 
 
@@ -254,8 +257,8 @@ def test_other_models_do_not_translate(tmp_path):
 
 
 def test_bleu_while_training_chooses_the_checkpoint(recipe_file, monkeypatch):
-    settings = ["training.predict_with_generate=true", "training.metric_for_best_model=bleu", "training.max_steps=6"]
-    settings += ["training.eval_steps=2", "training.save_steps=2"]
+    settings = ["task.translate_while_training=true", "training.select=bleu", "training.max_steps=6"]
+    settings += ["training.evaluate_every=2", "training.save_every=2"]
     original, made_up = TranslationTally.scores, iter([1.0, 3.0, 2.0])
 
     def scores(self):
@@ -273,14 +276,14 @@ def test_bleu_while_training_chooses_the_checkpoint(recipe_file, monkeypatch):
 def test_without_a_test_the_validation_split_is_translated(recipe_file):
     text = "\n".join(line for line in recipe_file.read_text().splitlines() if not line.startswith("test_"))
     recipe_file.write_text(text)
-    settings = ["data.test_source=none", "training.max_steps=2", "training.generation_num_beams=1"]
+    settings = ["data.test_source=none", "training.max_steps=2", "task.beams=1"]
     result = run(read_recipe(recipe_file, settings), progress=False)
     assert "bleu" in result.metrics["validation"]
     assert not any("validation_bleu" in row for row in result.curve)
 
 
 def test_progress_says_how_much_is_translated(recipe_file, capfd):
-    run(read_recipe(recipe_file, ["training.max_steps=1", "training.generation_max_length=4"]), progress=True)
+    run(read_recipe(recipe_file, ["training.max_steps=1", "task.max_target_length=4"]), progress=True)
     shown = capfd.readouterr().err.splitlines()
     assert shown[-1].startswith("run: test loss ")
     assert "bleu" in shown[-1]
@@ -294,19 +297,19 @@ class Enough(Exception):
 def test_a_run_that_was_broken_off_goes_on_bit_for_bit(recipe_file, tmp_path, monkeypatch):
     settings = [
         "training.max_steps=12",
-        "training.gradient_accumulation_steps=2",
-        "training.label_smoothing_factor=0.1",
-        "training.predict_with_generate=true",
-        "training.generation_max_length=5",
+        "training.micro_batch_size=8",
+        "training.label_smoothing=0.1",
+        "task.translate_while_training=true",
+        "task.max_target_length=5",
         "model.hidden_dropout_prob=0.2",
-        "training.logging_steps=3",
+        "training.log_every=3",
     ]
     recipe = read_recipe(recipe_file, settings)
     whole = run(recipe, progress=False, output_dir=tmp_path / "whole")
     original = Loop.micro_step
 
     def micro_step(self, *args, **kwargs):
-        if self.training.state.global_step == 7:
+        if self.training.state.step == 7:
             raise Enough
         return original(self, *args, **kwargs)
 
@@ -325,7 +328,7 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit(recipe_file, tmp_path, mo
 def test_smoothing_changes_the_training_loss_and_no_score(shared, tmp_path):
     losses = {}
     for factor in (0.0, 0.3):
-        settings = [f"training.label_smoothing_factor={factor}", "training.max_steps=1", "training.learning_rate=1e-12"]
+        settings = [f"training.label_smoothing={factor}", "training.max_steps=1", "training.learning_rate=1e-12"]
         result = run(read_recipe(shared, settings), progress=False, output_dir=tmp_path / str(factor))
         losses[factor] = result.curve[0]["loss"], result.metrics["test"]["loss"]
     assert losses[0.3][1] == pytest.approx(losses[0.0][1], rel=1e-6)
@@ -372,7 +375,7 @@ def test_the_model_gets_what_is_smoothed(recipe_file, monkeypatch):
         return original(self, model, batch, **options)
 
     monkeypatch.setattr(StepLoss, "__call__", loss)
-    settings = ["training.label_smoothing_factor=0.2", "training.max_steps=1"]
+    settings = ["training.label_smoothing=0.2", "training.max_steps=1"]
     settings += ["model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0"]
     result = run(read_recipe(recipe_file, settings), progress=False)
     assert result.curve[0]["loss"] == pytest.approx(float(seen[0]), rel=1e-5)
@@ -411,18 +414,18 @@ def test_without_sacrebleu_nothing_is_trained(recipe_file, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["training.metric_for_best_model=bleu"], "only with predict_with_generate"),
-        (["training.metric_for_best_model=macro_f1"], "task translation has no macro_f1"),
+        (["training.select=bleu"], "only with task.translate_while_training"),
+        (["training.select=macro_f1"], "task translation has no macro_f1"),
         (
-            ["training.generation_num_beams=0"],
-            "training.generation_num_beams: must be at least 1 and at most 1,024",
+            ["task.beams=0"],
+            "task.beams: must be at least 1 and at most 1,024",
         ),
-        (["training.generation_max_length=1"], "training.generation_max_length: must be at least 2, got 1"),
-        (["training.generation_max_length=18"], "training.generation_max_length: 18: length 17 is longer"),
-        (["training.predict_with_generate=1"], "training.predict_with_generate: must be true or false"),
-        (["model.label_smoothing=0.1", "training.label_smoothing_factor=0.1"], "say it once"),
+        (["task.max_target_length=1"], "task.max_target_length: must be at least 2, got 1"),
+        (["task.max_target_length=18"], "task.max_target_length: 18: length 17 is longer"),
+        (["task.translate_while_training=1"], "task.translate_while_training: must be true or false"),
+        (["model.label_smoothing=0.1", "training.label_smoothing=0.1"], "say it once"),
         (["data.length=17"], "data.length: length 17 is longer than the position table"),
-        (["data.target_source=nowhere.de"], "data.target_source: no file matches 'nowhere.de'"),
+        (["task.target_source=nowhere.de"], "task.target_source: no file matches 'nowhere.de'"),
         (["model.network=encoder"], "'encoder' cannot do the task 'translation'"),
     ],
 )
@@ -434,10 +437,10 @@ def test_what_is_wrong_is_one_fault(shared, settings, words):
 
 
 def test_other_tasks_do_not_translate(shared):
-    text = shared.read_text().replace('task = "translation"', 'task = "causal-lm"').replace("seq2seq", "decoder")
+    text = shared.read_text().replace('name = "translation"', 'name = "causal-lm"').replace("seq2seq", "decoder")
     path = shared.with_name("causal.toml")
     path.write_text("\n".join(line for line in text.splitlines() if "target_source" not in line))
-    with pytest.raises(BadInput, match="generation_num_beams: is only for task translation") as caught:
+    with pytest.raises(BadInput, match=r"task\.beams is only for task translation, not for causal-lm") as caught:
         read_recipe(path)
     assert len(caught.value.faults) == 1
 

@@ -20,28 +20,28 @@ CPU = torch.device("cpu")
 CLS, SEP = 1, 3
 TINY = {
     "masked-lm": (),
-    "across-documents": ("data.packing=full-sentences-across-documents",),
-    "causal-lm": ("data.task=causal-lm", "model.network=decoder", "model.encoding=rope"),
+    "across-documents": ("task.packing=full-sentences-across-documents",),
+    "causal-lm": ("task.name=causal-lm", "model.network=decoder", "model.encoding=rope"),
     "lanes": (
-        "data.task=causal-lm",
-        "data.packing=lanes",
+        "task.name=causal-lm",
+        "task.packing=lanes",
         "data.length=16",
-        "data.eval_lanes=3",
-        "data.reset_memory=documents",
+        "task.eval_lanes=3",
+        "task.reset_memory=documents",
         "model.network=decoder",
         "model.encoding=transformer-xl",
         "model.memory=segment-recurrence",
         "model.memory_length=16",
     ),
     "windows": (
-        "data.task=causal-lm",
-        "data.packing=lanes",
+        "task.name=causal-lm",
+        "task.packing=lanes",
         "data.length=16",
         "training.eval_stride=4",
         "model.network=decoder",
         "model.encoding=rope",
     ),
-    "classification": ("data.task=classification",),
+    "classification": ("task.name=classification",),
 }
 
 
@@ -68,7 +68,7 @@ def test_units_add_up_to_the_scores_and_do_not_depend_on_the_batches(finished):
     documents = kept.by_document()
     assert len(documents.losses) < len(kept.losses) or finished.task == "classification"
     assert documents.losses.sum() == pytest.approx(kept.losses.sum())
-    finished.go("other", "training.per_device_eval_batch_size=3")
+    finished.go("other", "training.eval_batch_size=3")
     other = read_unit_scores(finished.folder / "other")
     np.testing.assert_allclose(other.losses, kept.losses, rtol=1e-5)
     np.testing.assert_array_equal(other.counts, kept.counts)

@@ -21,7 +21,7 @@ from tools.figures.core import lines_loaded, package
 
 STEPS = 2
 COUNTED = {
-    "validations of a recipe": "wordorder.training.recipe.recipe:_check",
+    "validations of a recipe": "wordorder.training.recipe.recipe:check_run",
     "encodings built": "wordorder.encodings.composition:Composition.__init__",
 }
 """What is counted, and the function that does it: `module:name`."""
@@ -95,7 +95,7 @@ def used_to_the_first_batch(texts: str, folder: Path) -> tuple[set[str], set[str
     recipe = read_recipe(package() / "recipes" / "demo.toml", [f"data.source={texts}"])
 
     def steps() -> None:
-        prepared = prepare(recipe.data, recipe.tokenizer, seed=0, cache_dir=folder)
+        prepared = prepare(recipe.data, recipe.task, recipe.tokenizer, seed=0, cache_dir=folder)
         next(iter(DataLoader(prepared.train, batch_size=4, collate_fn=prepared.collate)))
 
     return used_in(steps)

@@ -109,7 +109,7 @@ def compare(
     from wordorder.comparison import compare as run_comparison
 
     results = run_comparison(resolved, output_dir=output_dir, progress=not json, ray=cluster)
-    _show(results, json=json, place=output_dir or resolved.training.get("output_dir"))
+    _show(results, json=json, place=output_dir or resolved.training.output_dir)
 
 
 def _check(recipe: "Recipe") -> None:

@@ -25,7 +25,7 @@ def data(
     from wordorder.training.runs.run import few_examples
 
     resolved = read_named_recipe(recipe, overrides)
-    prepared = prepare(resolved.data, resolved.tokenizer, seed=resolved.data.seed)
+    prepared = prepare(resolved.data, resolved.task, resolved.tokenizer, seed=resolved.data.seed)
     statistics, log = prepared.statistics, prepared.log
     if json:
         print_json({"recipe": str(recipe), **statistics, "passed_over": log.summary(), "notes": log.notes})

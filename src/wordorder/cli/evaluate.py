@@ -97,7 +97,7 @@ def evaluate(
             target=target,
             num_beams=beams,
             context=read,
-            options=options_of_data(overrides),
+            changes=options_of_data(overrides),
             progress=progress,
             started=say,
         )

@@ -95,12 +95,16 @@ def unknown_option(error: object) -> str | None:
 
 def _key_of_a_recipe(name: str) -> str | None:
     """Return section.key of a recipe for the name of a key; None where there is no such key, or several."""
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import DataConfig
-    from wordorder.training import CompareConfig, argument_names
+    from wordorder.data import DataSettings, TokenizerConfig
+    from wordorder.tasks import TASKS
+    from wordorder.training import CompareConfig, TrainingSettings
 
-    keys = {"data": DataConfig.model_fields, "tokenizer": TokenizerConfig.model_fields}
-    keys |= {"compare": CompareConfig.model_fields, "training": argument_names(), "model": {"encoding", "memory"}}
+    keys = {"data": DataSettings.model_fields, "tokenizer": TokenizerConfig.model_fields}
+    keys |= {"compare": CompareConfig.model_fields, "training": TrainingSettings.model_fields}
+    keys |= {
+        "model": {"encoding", "memory"},
+        "task": {key for one in TASKS.values() for key in one.Options.model_fields},
+    }
     found = [f"{section}.{name}" for section, names in keys.items() if name in names]
     return found[0] if len(found) == 1 else None
 

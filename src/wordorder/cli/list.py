@@ -217,7 +217,7 @@ def show_encoding(entry: Mapping[str, Any]) -> None:
 def show_generated(entry: Mapping[str, Any]) -> None:
     forms = " or ".join(f'"{name}"' for name in entry["forms"])
     print_text(f"{entry['name']}: {entry['question']}\n")
-    print_text(f'In a recipe: data.source = "task:{entry["name"]}", data.task = {forms}')
+    print_text(f'In a recipe: data.source = "task:{entry["name"]}", task.name = {forms}')
     print_text(f"Source: {entry['paper']}")
     print_text(f"Length of an example: {entry['length']}")
 

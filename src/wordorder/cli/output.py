@@ -31,7 +31,7 @@ Overrides = Annotated[
 DataOptions = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="data.KEY=VALUE", help="How DATA is read, as a key of [data] of recipes; may be repeated."
+        "--set", metavar="KEY=VALUE", help="How DATA is read, as data.KEY or task.KEY of recipes; may be repeated."
     ),
 ]
 Use = Annotated[
@@ -71,17 +71,17 @@ def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
     return read_recipe(find_recipe(given), overrides or ())
 
 
-def options_of_data(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Return the keys of [data] that `--set data.KEY=VALUE` gives, and their values."""
+def options_of_data(texts: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+    """Return the keys of [data] and [task] that `--set SECTION.KEY=VALUE` gives, and their values, by section."""
     from wordorder.training.recipe.toml_text import parse_value
 
-    options: dict[str, Any] = {}
+    options: dict[str, dict[str, Any]] = {"data": {}, "task": {}}
     for text in texts or ():
         name, equals, value = text.partition("=")
         section, _, key = name.partition(".")
-        if section != "data" or not key or not equals:
-            raise BadInput(f"--set {text}: takes data.KEY=VALUE here, such as data.delimiter=';'")
-        options[key] = parse_value(value)
+        if section not in options or not key or not equals:
+            raise BadInput(f"--set {text}: takes data.KEY=VALUE or task.KEY=VALUE here, such as data.delimiter=';'")
+        options[section][key] = parse_value(value)
     return options
 
 
@@ -90,7 +90,7 @@ def warn_of_few_examples(recipe: "Recipe") -> None:
     from wordorder.tasks import prepare_small
     from wordorder.training.runs.run import few_examples
 
-    prepared = prepare_small(recipe.data, recipe.tokenizer)
+    prepared = prepare_small(recipe.data, recipe.task, recipe.tokenizer)
     if prepared is not None and (few := few_examples(prepared.statistics)):
         print(printable(few), file=sys.stderr)
 

@@ -1,9 +1,8 @@
 """`wordorder predict MODEL_DIR`: fill a mask, classify, give a number, or translate."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -39,7 +38,7 @@ def predict(
     model writes one line for each line of stdin: `wordorder predict MODEL_DIR < news.en > news.de`
     """
     from wordorder.inference.predict import answer
-    from wordorder.inference.saved_model import data_settings, task_of
+    from wordorder.inference.saved_model import reads_pairs, task_of
 
     task = task_of(model_dir)
     if task.translates:
@@ -50,7 +49,7 @@ def predict(
     for option, value in (("--beams", beams), ("--max-length", max_length)):
         if value is not None:
             raise BadInput(f"{option} is for translation; {model_dir} holds a model for {task.pipeline}")
-    given, seconds = (texts, pairs) if texts else texts_from_stdin(data_settings(model_dir))
+    given, seconds = (texts, pairs) if texts else texts_from_stdin(reads_pairs(model_dir))
     if not given:
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
     answers = answer(model_dir, given, pairs=seconds, top_k=top)
@@ -98,17 +97,16 @@ def note_unknown(model_dir: Path, texts: list[str]) -> None:
         print(note, file=sys.stderr)
 
 
-def texts_from_stdin(settings: Mapping[str, Any]) -> tuple[list[str], list[str] | None]:
+def texts_from_stdin(pairs: bool | None) -> tuple[list[str], list[str] | None]:
     """Read one text a line, or two with a tab between them; the second ones are None where no line has a tab.
 
-    A tab is part of the text where the `settings` of [data], which may be lost, say that the model reads single ones.
+    A tab is part of the text where the model reads single ones; `pairs` is None where nobody knows.
     """
     all_lines = [line.rstrip("\r\n") for line in lines_of_stdin()]
     lines = [line for line in all_lines if line.strip()]
     if lines and (blank := len(all_lines) - len(lines)):
         print(f"{blank:,} blank line{'s are' if blank > 1 else ' is'} left out", file=sys.stderr)
-    single = settings and settings.get("pair_column") is None
-    if single or not any("\t" in line for line in lines):
+    if pairs is False or not any("\t" in line for line in lines):
         return lines, None
     if alone := [line for line in lines if "\t" not in line]:
         raise BadInput(

@@ -37,7 +37,7 @@ def train(
         int | None,
         typer.Option(
             metavar="K",
-            help="Keep the last K checkpoints, the best one among them: short for --set training.save_total_limit.",
+            help="Keep the last K checkpoints, the best one among them: short for --set training.keep_checkpoints.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
@@ -52,7 +52,7 @@ def train(
     use_classes(own_classes)
     short = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
     short += [f"training.output_dir={dumps(str(output_dir))}"] if output_dir is not None else []
-    short += [f"training.save_total_limit={keep}"] if keep is not None else []
+    short += [f"training.keep_checkpoints={keep}"] if keep is not None else []
     resolved = read_named_recipe(recipe, [*(overrides or ()), *short])
     if dry_run and not is_main():
         return

@@ -114,7 +114,7 @@ def compare(
         )
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
-    place = str(output_dir or recipe.training.get("output_dir") or recipe.output_dir)
+    place = str(output_dir or recipe.training.output_dir or recipe.output_dir)
     if place.startswith("memory://") and (ray is not None or config.workers > 1):
         raise BadInput(f"--output-dir: {place} is the memory of one process; it takes compare.workers=1 and no Ray")
     local = local_folder(place) if is_url(place) else None
@@ -191,7 +191,7 @@ def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     job = Job(pipeline=record.pipeline, statistics=statistics, store=record.store)
     if ray is not None:
-        engine = RayEngine(job, ray, folder=folder, on_gpus=not record.recipe.training.get("use_cpu"))
+        engine = RayEngine(job, ray, folder=folder, on_gpus=record.recipe.training.device != "cpu")
     else:
         engine = LocalEngine(job, places=placements(devices_of(record.recipe), config.workers, len(planned)))
     try:
@@ -411,7 +411,7 @@ def print_line(text: str, console: Console) -> None:
 
 def fraction(run: Run) -> float:
     """Return the share of a run's steps that is done, 0 to 1; 0 if its number of steps is not known beforehand."""
-    steps = run.recipe.training.get("max_steps") or 0
+    steps = run.recipe.training.max_steps or 0
     curve = read_curve(run.folder) if steps > 0 else []
     return min(1.0, float(curve[-1].get("step", 0)) / steps) if curve else 0.0
 

@@ -20,8 +20,8 @@ from wordorder.training.recipe.pretrained import is_host
 
 if TYPE_CHECKING:
     from wordorder.comparison.results_file import MatchedBudget
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import DataConfig
+    from wordorder.data import DataSettings, TokenizerConfig
+    from wordorder.tasks import TaskOptions
     from wordorder.training import Recipe
 
 
@@ -55,7 +55,7 @@ def cost_of(recipe: Recipe) -> dict[str, Any]:
     return {"vocab_size": config.vocab_size, "vocab_size_is_upper_bound": not known, **cost_of_config(recipe, config)}
 
 
-def _vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
+def _vocab_size(data: DataSettings, task: TaskOptions, tokenizer: TokenizerConfig) -> int | None:
     from wordorder.data import fixed_vocab_size
     from wordorder.tasks import prepare_small
 
@@ -63,7 +63,7 @@ def _vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
     if fixed is not None or (data.generated is None and tokenizer.kind != "character"):
         return fixed  # tokenizers of other kinds nearly always fill their vocabulary
     try:
-        prepared = prepare_small(data, tokenizer)
+        prepared = prepare_small(data, task, tokenizer)
     except (BadInput, MissingExtra):  # a model can be counted before its texts are there
         return None
     return None if prepared is None else prepared.statistics["vocab_size"]
@@ -71,7 +71,7 @@ def _vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
 
 def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Recipe:
     has_size = is_host(recipe.network) or recipe.model.get("vocab_size") is not None
-    size = None if has_size else size_of(recipe.data, recipe.tokenizer)
+    size = None if has_size else size_of(recipe.data, recipe.task, recipe.tokenizer)
     return recipe if size is None else replace(recipe, model={**recipe.model, "vocab_size": size})
 
 
@@ -83,7 +83,7 @@ def _counted_config(recipe: Recipe) -> tuple[Any, bool]:
     from wordorder.training.recipe.sections import declared_cls
 
     if is_host(recipe.network):
-        kind = model_class(recipe.network, recipe.data.task)
+        kind = model_class(recipe.network, recipe.task.name)
         config = host_config(Path(str(recipe.pretrained)), kind, recipe.model, {})
         config.pad_token_id = config.pad_token_id or 0  # a classifier of more than one text wants one
         return config, True

@@ -12,8 +12,8 @@ from wordorder.training.loop.progress import AdviceOnce
 from wordorder.training.recipe.pretrained import tokenizer_content
 
 if TYPE_CHECKING:
-    from wordorder.data import PreparedData, TokenizerConfig
-    from wordorder.tasks import DataConfig
+    from wordorder.data import DataSettings, PreparedData, TokenizerConfig
+    from wordorder.tasks import TaskOptions
     from wordorder.training import Recipe
 
 _ADVICE = AdviceOnce()  # one for all trainings of a process, which would all say the same
@@ -23,7 +23,8 @@ _ADVICE = AdviceOnce()  # one for all trainings of a process, which would all sa
 class _Wanted:
     """The key of prepared data: everything that it depends on."""
 
-    data: DataConfig
+    data: DataSettings
+    task: TaskOptions
     tokens: str
     """Digest or settings of the tokeniser: each saved model has a copy of the same one in its own folder."""
     tokenizer: TokenizerConfig = field(compare=False)
@@ -35,8 +36,8 @@ def prepare(recipe: Recipe, seed: int) -> PreparedData:
 
     data, tokenizer = recipe.data, recipe.tokenizer
     tokens = tokenizer_content(tokenizer.path) if tokenizer.kind == "existing" else repr(tokenizer)
-    prepared = _prepared(_Wanted(data=data, tokens=tokens, tokenizer=tokenizer))
-    return TASKS[data.task].with_seed(prepared, seed)
+    prepared = _prepared(_Wanted(data=data, task=recipe.task, tokens=tokens, tokenizer=tokenizer))
+    return TASKS[recipe.task.name].with_seed(prepared, seed)
 
 
 @lru_cache(maxsize=2)
@@ -44,7 +45,7 @@ def _prepared(wanted: _Wanted) -> PreparedData:
     # the runs of a comparison follow each other and share it
     from wordorder.tasks import prepare as prepare_data
 
-    return prepare_data(wanted.data, wanted.tokenizer, seed=0)
+    return prepare_data(wanted.data, wanted.task, wanted.tokenizer, seed=0)
 
 
 def forget_prepared() -> None:
@@ -79,13 +80,16 @@ def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
     What an encoding computes once per batch, such as TUPE's projections of the positions, is shared by its tokens.
     """
     from wordorder.cost import cost as cost_of
+    from wordorder.tasks.masked_lm import MaskedLMOptions
 
+    task = recipe.task
+    masked = {"labelled_share": task.mask_probability} if isinstance(task, MaskedLMOptions) else {}
     return cost_of(
         config,
-        recipe.data.task,
+        task.name,
         length=recipe.segment_length,
-        batch_size=int(recipe.training["per_device_train_batch_size"]),
-        labelled_share=recipe.data.mask_probability,
+        batch_size=recipe.training.micro_batch_size or recipe.training.batch_size,
+        **masked,
     )
 
 
@@ -93,7 +97,7 @@ def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[st
     """Measure a trained model with probes; the result is one file per probe, also of one that fails."""
     from wordorder.comparison.probes.measure import measure_probes
 
-    measure_probes(options, recipe, model_dir, run_folder, prepare=lambda: prepare(recipe, recipe.training["seed"]))
+    measure_probes(options, recipe, model_dir, run_folder, prepare=lambda: prepare(recipe, recipe.training.seed))
 
 
 def encoding_parameters(recipe: Recipe, seed: int) -> int:

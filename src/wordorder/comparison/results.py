@@ -71,13 +71,14 @@ class Record:
     @property
     def metric(self) -> str:
         """The headline metric."""
-        data = self.recipe.data
-        return metric_of(data.task, self.recipe.training, generated=data.generated is not None)
+        recipe = self.recipe
+        generated = recipe.data.generated is not None
+        return metric_of(recipe.task.name, recipe.training.select, generated=generated)
 
     @property
     def selection(self) -> str:
         """The metric by which trials and checkpoints are judged on the validation split."""
-        return str(self.recipe.training.get("metric_for_best_model") or "loss")
+        return self.recipe.training.select
 
     @property
     def split(self) -> str:
@@ -113,7 +114,7 @@ def results_of(record: Record, metrics: Metrics) -> results_file.Results:
     made = results_file.Results(
         schema=results_file.SCHEMA,
         name=record.recipe.name,
-        task=record.recipe.data.task,
+        task=record.recipe.task.name,
         metric=record.metric,
         split=record.split,
         protocol=record.protocol,
@@ -248,7 +249,7 @@ def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
 
 
 def _rates(run: Run) -> dict[str, Any]:
-    rate, factor = (run.recipe.training.get(name) for name in ("learning_rate", "encoding_learning_rate"))
+    rate, factor = (run.recipe.training.learning_rate, run.recipe.training.encoding_learning_rate)
     return {"learning_rate": rate} if factor is None else {"learning_rate": rate, "encoding_learning_rate": factor}
 
 

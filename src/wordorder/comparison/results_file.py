@@ -395,6 +395,7 @@ class SavedRecipe(Saved):
     """The recipe that made the results, as it was resolved then."""
 
     data: Table = {}
+    task: Table = {}
     tokenizer: Table = {}
     model: Table = {}
     training: Table = {}

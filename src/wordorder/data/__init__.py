@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from wordorder.data.examples.order import EpochOrder as EpochOrder
     from wordorder.data.examples.order import LengthGroupedEpochOrder as LengthGroupedEpochOrder
     from wordorder.data.reading_log import ReadingLog as ReadingLog
-    from wordorder.data.settings import PACKINGS as PACKINGS
     from wordorder.data.settings import TOKENIZER_KINDS as TOKENIZER_KINDS
     from wordorder.data.settings import DataSettings as DataSettings
     from wordorder.data.settings import TokenizerConfig as TokenizerConfig
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from wordorder.data.tokenizers.tokenizer import load_tokenizer as load_tokenizer
 
 _NAMES = {
-    "settings": ("DataSettings", "TokenizerConfig", "TOKENIZER_KINDS", "PACKINGS"),
+    "settings": ("DataSettings", "TokenizerConfig", "TOKENIZER_KINDS"),
     "examples.datasets": ("PreparedData",),
     "examples.collate": ("CollateLanes",),
     "examples.lanes": ("Lanes", "RunningText"),

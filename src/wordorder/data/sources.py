@@ -43,17 +43,15 @@ def find_parts(data: DataSettings, columns: Columns, log: ReadingLog) -> list[Pa
     parts = [part for part in _parts("", data.source, data, columns, log) if not sources.get(part.split or "")]
     for split, source in sources.items():
         if source not in (None, NONE):
-            parts += [
-                replace(part, split=split, named=True) for part in _parts(f"{split}_", source, data, columns, log)
-            ]
+            parts += [replace(part, split=split, named=True) for part in _parts(split, source, data, columns, log)]
     if not any(part.delimited for part in parts) and (unused := data.given("columns", "delimiter", "quoting")):
         raise BadInput([f"data.{name} is for csv and tsv, and the source has neither; leave it out" for name in unused])
     return parts
 
 
-def _parts(name: str, source: str, data: DataSettings, columns: Columns, log: ReadingLog) -> list[Part]:
-    names = f"data.{name}source", f"data.{name}target_source"
-    target: str | None = getattr(data, f"{name}target_source")
+def _parts(role: str, source: str, data: DataSettings, columns: Columns, log: ReadingLog) -> list[Part]:
+    before = role and f"{role}_"
+    names, target = (f"data.{before}source", f"task.{before}target_source"), columns.second_files.get(role)
     reading = Reading(
         columns=data.columns,
         delimiter=data.delimiter,

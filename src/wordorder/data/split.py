@@ -172,7 +172,7 @@ class _Splitter:
         single = [str(self._classes[number]) for number in classes[sizes < 2]]
         if single:
             raise BadInput(
-                f"data.label_column {self._data.label_column!r}: {', '.join(single)} has one text only, so the fold "
+                f"task.label_column {self._columns.label!r}: {', '.join(single)} has one text only, so the fold "
                 "that holds it would be trained without it; drop it, or leave data.folds out"
             )
         return self._divided(rows, ranked[self._data.fold :: folds])

@@ -383,9 +383,10 @@ def _value(values: Mapping[str, object], name: str, used: set[str]) -> object:
 
 def _missing(origin: str, name: str, present: Sequence[str], columns: Columns) -> str:
     option = {columns.text: "text_column", columns.label: "label_column"}.get(name, columns.pair_option)
-    files = ", or the file of translations by data.target_source (evaluate: --target)" if columns.answered else ""
+    files = ", or the file of translations by task.target_source (evaluate: --target)" if columns.answered else ""
     names = f"its columns are {', '.join(present)}"
-    return f"{origin} has no column {name!r}; {names}; name the right one by data.{option}{files}"
+    section = "data" if option == "text_column" else "task"
+    return f"{origin} has no column {name!r}; {names}; name the right one by {section}.{option}{files}"
 
 
 def _unreadable(origin: str, error: OSError) -> str:

@@ -13,17 +13,17 @@ from wordorder.inference.saved_model import (
     load_model,
     load_tokenizer_of,
     remembers,
-    search_settings,
-    task_of,
+    saved_options,
 )
 from wordorder.streams import printable
-from wordorder.tasks import TASKS, Task
+from wordorder.tasks import TASKS, Task, TaskOptions
+from wordorder.tasks.causal_lm import CausalLMOptions
+from wordorder.tasks.translation import TARGETS, TranslationOptions
 from wordorder.training.loop.progress import quiet_libraries
-from wordorder.training.recipe.sections import SOURCES, find_source, is_named
+from wordorder.training.recipe.sections import SOURCES, find_source, is_named, with_sources, with_targets
 
 if TYPE_CHECKING:
-    from wordorder.data import PreparedData
-    from wordorder.tasks import DataConfig
+    from wordorder.data import DataSettings, PreparedData
     from wordorder.tasks.scores import NextTokenTally
 
 SPLITS = ("train", "validation", "test")
@@ -45,11 +45,11 @@ class Context:
     memory_length: int | None = None
     """Slots of the memory, for kind "memory"; None: as in training."""
     lanes: int | None = None
-    """Lanes that the text is divided into, for kind "memory"; each begins without memory. None: data.eval_lanes."""
+    """Lanes that the text is divided into, for kind "memory"; each begins without memory. None: task.eval_lanes."""
     length: int | None = None
     """Tokens of a segment or window; None: as in training."""
 
-    def resolved(self, *, task: Task, remembers: bool) -> "Context":
+    def resolved(self, *, task: Task[Any], remembers: bool) -> "Context":
         """Check the context against the model, and return it with the kind filled in.
 
         Raises:
@@ -80,25 +80,25 @@ class Context:
             raise BadInput(faults)
         return replace(self, kind=kind)
 
-    def in_data(self, data: "DataConfig", *, remembers: bool) -> "DataConfig":
-        """Return the data settings that this context needs; a decoder with a memory always reads lanes."""
-        if remembers and TASKS[data.task].running_text and data.packing != "lanes":
-            data = data.having(packing="lanes")
-        if self.lanes is not None:
-            data = data.having(eval_lanes=self.lanes)
-        return data if self.length is None else data.having(length=self.length)
+    def in_options(self, options: TaskOptions, *, remembers: bool) -> TaskOptions:
+        """Return the options that this context needs; a decoder with a memory always reads lanes."""
+        if not isinstance(options, CausalLMOptions):
+            return options
+        if remembers and not options.in_lanes:
+            options = options.having(packing="lanes")
+        return options if self.lanes is None else options.having(eval_lanes=self.lanes)
 
 
 def evaluate_model_dir(
     model_dir: str | Path,
-    data: "DataConfig | str",
+    data: "DataSettings | str",
     *,
     split: Literal["train", "validation", "test", "all"] | None = None,
     batch_size: int = 32,
     target: str | None = None,
     num_beams: int | None = None,
     context: Context | None = None,
-    options: "Mapping[str, Any] | None" = None,
+    changes: "Mapping[str, Mapping[str, Any]] | None" = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     started: Callable[[int, str], None] = lambda examples, split: None,
 ) -> dict[str, Any]:
@@ -117,7 +117,8 @@ def evaluate_model_dir(
         num_beams: for translation, beams of the search; 1 is greedy; None: those of the model's run.
         context: for causal language models, what they know when they predict a token; None: what `Context` has where
             nothing is said.
-        options: keys of [data] by which a source that is a string is read otherwise than the run's, such as delimiter.
+        changes: "data" and "task" -> keys of these sections by which the source is read otherwise than the run's, such
+            as delimiter. The first is for a source that is a string.
         progress: for translation, called with the number of sentences translated and in all.
         started: called once with the number of examples and the split, after all checks and before the first is scored.
 
@@ -135,7 +136,7 @@ def evaluate_model_dir(
 
     from wordorder.data import TokenizerConfig
     from wordorder.data.reading_log import LEAKS
-    from wordorder.data.settings import BEST_ON_TEST, LANES
+    from wordorder.data.settings import BEST_ON_TEST
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.saved_folder import check_tokenizer
     from wordorder.tasks import prepare
@@ -146,25 +147,27 @@ def evaluate_model_dir(
     folder = Path(model_dir)
     usual = "test" if not isinstance(data, str) or _is_own(folder, data) else "all"
     split = split or usual
-    data = _complete(folder, data, target, options or {})
-    task = TASKS[data.task]
-    if num_beams is not None and not task.translates:
-        raise BadInput(f"num_beams is for translation; {folder} holds a model for {data.task}")
+    options = saved_options(folder, (changes or {}).get("task"))
+    task = TASKS[options.name]
+    for name, value in (("num_beams", num_beams), ("target", target)):
+        if value is not None and not task.translates:
+            raise BadInput(f"{name} is for translation; {folder} holds a model for {task.name}")
+    data, options = _complete(folder, data, options, target, (changes or {}).get("data", {}))
     # another source has lost the protocol of the run's
     beside: dict[str, Any] = {"optimistic": True} if data.protocol == BEST_ON_TEST else {}
-    if task.translates:
-        data = data.having(truncate=True)
-        beside["bleu_signature"] = bleu_signature(data.bleu_tokenizer)  # first: sacrebleu may not be there
+    if isinstance(options, TranslationOptions):
+        options = options.having(truncate=True)
+        beside["bleu_signature"] = bleu_signature(options.bleu_tokenizer)  # first: sacrebleu may not be there
     with quiet_libraries():
         context = (context or Context()).resolved(task=task, remembers=remembers(folder))
         model = load_model(folder, memory_length=context.memory_length, segment_length=context.length)
         if num_beams is not None:
             check_beams(model.config, num_beams)
-        data = context.in_data(data, remembers=has_memory(model.config))
+        options = context.in_options(options, remembers=has_memory(model.config))
         segment = None if takes_any_length(model.config) else getattr(model.config, "segment_length", None)
-        length = data.length or segment or longest_text(model.config)
+        length = context.length or data.length or segment or longest_text(model.config)
         check_length(model.config, length, with_memory=context.kind in (None, "memory"))
-        in_lanes = data.packing == LANES
+        in_lanes = options.in_lanes
         if data.generated is not None and task.running_text and not in_lanes and context != Context(kind="segment"):
             raise BadInput(
                 f"context: each example of {data.source} is read whole, by itself; leave context, stride and length out"
@@ -177,23 +180,23 @@ def evaluate_model_dir(
             )
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         check_tokenizer(load_tokenizer_of(folder), model.config, folder)
-        prepared = prepare(data.having(length=length), tokenizer, seed=data.seed, whole=split == "all")
+        prepared = prepare(data.having(length=length), options, tokenizer, seed=data.seed, whole=split == "all")
         for line in prepared.log.lines(but=(LEAKS,)):  # which the run has said
             print(printable(line), file=sys.stderr)
-        beams, longest = search_settings(folder)
         classes = list(model.config.id2label.values()) if task.labels == "class" else []
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
         parts = _parts(prepared, split)
         started(sum(map(len, parts)), split)
         device = best_device()
         model = model.to(device).eval()
-        tally = task.tally(device, data, classes=classes, examples=parts)
+        tally = task.tally(device, options, classes=classes, examples=parts)
         if isinstance(tally, NextTokenTally) and (in_lanes or context != Context(kind="segment")):
             return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
         score(model, _batches(parts, collate, batch_size, units=tally.needs_units), tally, device=device)
         if not isinstance(tally, TranslationTally):
             return {**tally.scores(), **beside}
-        search = Search(num_beams=num_beams or beams, max_length=longest or length + 1)
+        assert isinstance(options, TranslationOptions)
+        search = Search(num_beams=num_beams or options.beams, max_length=options.max_target_length or length + 1)
         translator = Translator(model, prepared.tokenizer, search)
         done = 0
         for part in parts:
@@ -271,12 +274,14 @@ def _is_own(folder: Path, source: str) -> bool:
     return len({Path(find_source(path, "source")[0]).resolve() for path in (trained_on, source)}) == 1
 
 
-def _complete(folder: Path, data: "DataConfig | str", target: str | None, options: "Mapping[str, Any]") -> "DataConfig":
+def _complete(
+    folder: Path, data: "DataSettings | str", options: TaskOptions, target: str | None, changes: Mapping[str, Any]
+) -> "tuple[DataSettings, TaskOptions]":
+    """Return the settings of the run for a source, with the files found, and the options that go with them."""
+    from wordorder.data import DataSettings
     from wordorder.data.readers import READERS, format_of
     from wordorder.data.settings import CROSS_VALIDATION
-    from wordorder.tasks import DataConfig
 
-    task = task_of(folder).name
     if isinstance(data, str):
         settings = data_settings(folder)
         if not _is_own(folder, data) or target is not None:
@@ -285,21 +290,15 @@ def _complete(folder: Path, data: "DataConfig | str", target: str | None, option
             if (kind := format_of(Path(data))) is not None and not READERS[kind].delimited:
                 other |= {"columns", "delimiter", "quoting"}
             settings = {name: value for name, value in settings.items() if name not in other}
-        settings |= {**options, "source": data, "task": task}
-        if target is not None:
-            settings["target_source"] = target
-        data = DataConfig(**settings)
-    if data.task != task:
-        raise BadInput(f"data.task: {folder} holds a model for {task}, not for {data.task}")
-    faults: list[str] = []
-    for name in SOURCES:
-        if getattr(data, name) is not None:
-            source, found = find_source(getattr(data, name), name)
-            faults += found
-            data = data.having(**{name: source})
-    if faults:
-        raise BadInput(faults)
-    return data
+            if isinstance(options, TranslationOptions):
+                options = options.having(**{**dict.fromkeys(TARGETS), "target_source": target})
+        settings |= {**changes, "source": data}
+        data = DataSettings(**settings)
+    data, faults = with_sources(data)
+    options, more = with_targets(options)
+    if faults or more:
+        raise BadInput([*faults, *more])
+    return data, options
 
 
 def _parts(prepared: "PreparedData", split: str) -> list[Any]:

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from wordorder.data.settings import LANES, generated_task
+from wordorder.data.settings import generated_task
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import (
     best_device,
     data_settings,
     load_model,
     load_tokenizer_of,
-    search_settings,
+    saved_options,
     task_of,
 )
+from wordorder.tasks.regression import RegressionOptions
+from wordorder.tasks.task import LabelledOptions
+from wordorder.tasks.translation import TranslationOptions
 from wordorder.training.loop.progress import quiet_libraries
 
 _BATCH = 32
@@ -119,7 +122,7 @@ def regress(
 
     Args:
         model_dir: holds a model of a regression task with its tokenizer; where the recipe of its run lies beside the
-            folder, its data.label_scale is taken out again.
+            folder, its task.label_scale is taken out again.
         texts: as for `classify`, and so are pairs.
 
     Returns:
@@ -129,7 +132,8 @@ def regress(
         BadInput: the folder holds no such model, or pairs are missing, too many, or given to a model of single texts.
     """
     _check_call(texts)
-    scale = float(data_settings(model_dir).get("label_scale", 1.0))
+    options = saved_options(model_dir)
+    scale = options.label_scale if isinstance(options, RegressionOptions) else 1.0
     with quiet_libraries():
         model, tokenizer = _loaded(model_dir, "text-regression")
         if model.config.num_labels > 1:
@@ -155,7 +159,7 @@ def translate(
         num_beams: translations that are followed at the same time; 1 is greedy search; None: as in the model's run.
         batch_size: sentences at a time; changes speed and memory alone.
         max_length: most tokens of a translation, with the start token and the end; None: what the model's run
-            had, generation_max_length or data.length + 1, or else max_position_embeddings + 1.
+            had, max_target_length or data.length + 1, or else max_position_embeddings + 1.
         progress: called with the number of sentences done and in all.
 
     Raises:
@@ -175,12 +179,13 @@ def translate(
     with quiet_libraries():
         model, tokenizer = load_model(model_dir), load_tokenizer_of(model_dir)
         check_tokenizer(tokenizer, model.config, Path(model_dir))
-        beams, longest = search_settings(model_dir)
-        beams = beams if num_beams is None else num_beams
+        options = saved_options(model_dir)
+        assert isinstance(options, TranslationOptions)
+        beams = options.beams if num_beams is None else num_beams
         length = int(data_settings(model_dir).get("length") or model.config.max_position_embeddings)
         if max_length is not None:
             _check_longest(model.config, max_length)
-        longest = max_length or longest or length + 1
+        longest = max_length or options.max_target_length or length + 1
         check_length(model.config, longest - 1)
         check_beams(model.config, beams)
         ids = source_ids(tokenizer, texts)
@@ -245,7 +250,7 @@ def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
 
 def _generated_task(model_dir: str | Path) -> str | None:
     settings = data_settings(model_dir)
-    return None if settings.get("packing") == LANES else generated_task(str(settings.get("source")))
+    return None if saved_options(model_dir).in_lanes else generated_task(str(settings.get("source")))
 
 
 def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> list[list[int]]:
@@ -306,8 +311,9 @@ def _outputs(
     from wordorder.models import longest_text, takes_any_length
     from wordorder.tasks.task import labelled_spans
 
-    settings = data_settings(model_dir)
-    learned_pairs = settings.get("pair_column") is not None
+    settings, options = data_settings(model_dir), saved_options(model_dir)
+    assert isinstance(options, LabelledOptions)
+    learned_pairs = options.pair_column is not None
     if settings and learned_pairs != (pairs is not None):
         kind = "pairs: give a second text for each" if learned_pairs else "single texts: give no second ones"
         raise BadInput(f"{model_dir}: the model was trained on {kind}")
@@ -328,8 +334,8 @@ def _outputs(
         sides[0],
         sides[1] if pairs is not None else None,
         length=length,
-        max_pieces=settings.get("max_pieces"),
-        truncate=bool(settings.get("truncate")),
+        max_pieces=options.max_pieces,
+        truncate=options.truncate,
     )
     collate = Collate(padding=tokenizer.pad_token_id, longest=length)
     sums = torch.zeros(len(texts), model.config.num_labels)

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 
 from wordorder.errors import BadInput
 from wordorder.limits import MOST_COUNT, one_line, read_toml
 from wordorder.section import value_fault
-from wordorder.tasks import TASKS, Task
-from wordorder.training.recipe.training_section import BEAMS, GENERATION, TrainingSettings
+from wordorder.tasks import TASKS, Task, TaskOptions, task_options
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 _OURS = "wordorder-"  # prefix of the model types of this package
 
 
-def task_of(model_dir: str | Path) -> Task:
+def task_of(model_dir: str | Path) -> Task[Any]:
     config = _config(model_dir)
     for task in TASKS.values():
         if task.fits(config):
@@ -87,24 +86,48 @@ def best_device() -> "torch.device":
 
 def data_settings(model_dir: str | Path) -> dict[str, Any]:
     """Return the values of [data] that the model was trained with; {} if no recipe lies beside its folder."""
-    from wordorder.tasks import DataConfig
+    from wordorder.data import DataSettings
 
     section = _section(model_dir, "data")
-    _check(model_dir, "data", section, length=_LENGTH, label_scale=_SCALE)
-    values = {name: value for name, value in section.items() if name in DataConfig.model_fields}
+    for name, hint, usual in (("length", _LENGTH, 1), ("source", str, "")):
+        if fault := value_fault(f"data.{name}", hint, section.get(name, usual)):
+            raise BadInput(f"{_recipe_beside(model_dir)}: {fault}")
+    values = {name: value for name, value in section.items() if name in DataSettings.model_fields}
     pieces, length = _section(model_dir, "training").get("segments_per_step"), values.get("length")
     if isinstance(pieces, int) and isinstance(length, int) and pieces > 0:
         values["length"] = length // pieces  # the segments that the model read
     return {name: tuple(cast(Any, value)) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
-    """Return the beams of the run's search, and the maximum length of a translation or None."""
-    training = _section(model_dir, "training")
-    beams, longest = training.get("generation_num_beams", BEAMS), training.get("generation_max_length")
-    hints = {name: TrainingSettings.model_fields[name].rebuild_annotation() for name in GENERATION}
-    _check(model_dir, "training", training, **hints)
-    return beams, longest
+def saved_options(model_dir: str | Path, changes: Mapping[str, Any] | None = None) -> TaskOptions:
+    """Return the section [task] that the model was trained with; the task's defaults if no recipe lies beside it.
+
+    Args:
+        changes: options that are to be others.
+    """
+    name, recipe = task_of(model_dir).name, _recipe_beside(model_dir)
+    asked = (changes or {}).get("name", name)
+    if asked != name:
+        raise BadInput(f"task.name: {model_dir} holds a model for {name}, not for {asked}")
+    section = _section(model_dir, "task")
+    if recipe.exists() and section.get("name") != name:
+        raise BadInput(
+            f"{recipe}: [task] must have the name of what the model does, {name}, got {section.get('name')!r}; where "
+            "the file is of an earlier version, write [task] with that name, and its keys, which stood in [data]"
+        )
+    section["name"] = name
+    try:
+        options = task_options(section)
+    except BadInput as error:
+        raise BadInput([f"{recipe}: {fault}" for fault in error.faults]) from None
+    return task_options({**section, **changes}) if changes else options
+
+
+def reads_pairs(model_dir: str | Path) -> bool | None:
+    """Tell whether the model was trained on pairs of texts; None if no recipe lies beside its folder."""
+    if not _recipe_beside(model_dir).exists():
+        return None
+    return getattr(saved_options(model_dir), "pair_column", None) is not None
 
 
 def _section(model_dir: str | Path, name: str) -> dict[str, Any]:
@@ -120,13 +143,7 @@ def _section(model_dir: str | Path, name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", table)
 
 
-_LENGTH, _SCALE = Annotated[int, Ge(1), Le(MOST_COUNT)], Annotated[float, Gt(0)]
-
-
-def _check(model_dir: str | Path, section: str, table: Mapping[str, Any], **hints: Any) -> None:
-    found = (value_fault(f"{section}.{name}", hint, table[name]) for name, hint in hints.items() if name in table)
-    if faults := [f"{_recipe_beside(model_dir)}: {fault}" for fault in found if fault]:
-        raise BadInput(faults)
+_LENGTH = Annotated[int, Ge(1), Le(MOST_COUNT)]
 
 
 def _recipe_beside(model_dir: str | Path) -> Path:

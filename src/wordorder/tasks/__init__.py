@@ -5,38 +5,55 @@ from typing import TYPE_CHECKING
 from wordorder.lazy import lazy_names
 from wordorder.tasks.catalog import (
     TASKS,
-    DataConfig,
-    check_data,
     known_metrics,
     metric_fault,
     metric_names,
     model_class,
+    task_faults,
+    task_options,
     tasks_of,
-    token_faults,
 )
-from wordorder.tasks.task import Corpus, Metric, Task, TaskOption
+from wordorder.tasks.task import Corpus, Metric, Task, TaskOptions
 
 if TYPE_CHECKING:
+    from wordorder.tasks.causal_lm import CausalLMOptions
+    from wordorder.tasks.classification import ClassificationOptions
+    from wordorder.tasks.masked_lm import MaskedLMOptions
     from wordorder.tasks.preparation import prepare, prepare_small
+    from wordorder.tasks.regression import RegressionOptions
+    from wordorder.tasks.translation import TranslationOptions
 
 __all__ = [
     "TASKS",
+    "CausalLMOptions",
+    "ClassificationOptions",
     "Corpus",
-    "DataConfig",
+    "MaskedLMOptions",
     "Metric",
+    "RegressionOptions",
     "Task",
-    "TaskOption",
-    "check_data",
+    "TaskOptions",
+    "TranslationOptions",
     "known_metrics",
     "metric_fault",
     "metric_names",
     "model_class",
     "prepare",
     "prepare_small",
+    "task_faults",
+    "task_options",
     "tasks_of",
-    "token_faults",
 ]
 
-# they load numpy and torch
-_NAMES = ("prepare", "prepare_small")
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(_NAMES, f"{__name__}.preparation"))
+_FILES = {
+    "causal_lm": ("CausalLMOptions",),
+    "classification": ("ClassificationOptions",),
+    "masked_lm": ("MaskedLMOptions",),
+    "preparation": ("prepare", "prepare_small"),
+    "regression": ("RegressionOptions",),
+    "translation": ("TranslationOptions",),
+}
+"""Files of this folder that are loaded when one of these names is asked for; preparation loads numpy and torch."""
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: f"{__name__}.{file}" for file, names in _FILES.items() for name in names}
+)

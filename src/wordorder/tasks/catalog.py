@@ -3,16 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Any
 
-from pydantic import AfterValidator
-
-from wordorder.data.generated import GENERATED, generated_faults
+from wordorder.data.generated import GENERATED
 from wordorder.data.generated.task import GeneratedTask
 from wordorder.data.settings import DataSettings, TokenizerConfig
 from wordorder.errors import BadInput
 from wordorder.section import unknown_choice
-from wordorder.tasks.task import PERPLEXITY, Metric, Task, TaskOption
+from wordorder.tasks.task import PERPLEXITY, Metric, Task, TaskOptions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,10 +25,10 @@ CLASSES = {
 """Name in recipes -> file of this folder and the class in it."""
 
 
-class _Tasks(Mapping[str, Task]):
+class _Tasks(Mapping[str, Task[Any]]):
     """Name in recipes -> task. A file is loaded when its task is first asked for, so that it may import torch."""
 
-    def __getitem__(self, name: str) -> Task:
+    def __getitem__(self, name: str) -> Task[Any]:
         return _load(CLASSES[name])
 
     def __contains__(self, name: object) -> bool:
@@ -44,7 +42,7 @@ class _Tasks(Mapping[str, Task]):
 
 
 @cache
-def _load(place: str) -> Task:
+def _load(place: str) -> Task[Any]:
     module, _, kind = place.partition(":")
     return getattr(import_module(f"wordorder.tasks.{module}"), kind)()
 
@@ -53,49 +51,46 @@ TASKS = _Tasks()
 """Name in recipes -> task."""
 
 
-def _known(task: str) -> str:
-    if task not in TASKS:
-        raise BadInput(unknown_choice("data.task", task, TASKS))
-    return task
-
-
-class DataConfig(DataSettings):
-    """The corpus, the task and the split, checked by the task too.
+def task_options(table: Mapping[str, Any]) -> TaskOptions:
+    """Return the section [task], whose `name` says which options it may have.
 
     Raises:
-        BadInput: a value has the wrong type, is out of range, is not one of the known names, or is not for this task.
+        BadInput: the name is unknown, an option belongs to another task, or a value is wrong; every fault is listed.
     """
-
-    task: Annotated[str, AfterValidator(_known)]
-    """One of the names of `wordorder.tasks.TASKS`."""
-
-    def faults(self) -> list[str]:
-        return [*super().faults(), *generated_faults(self), *check_data(self)]
-
-
-def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
-    """Return the faults of the two sections together: only single labelled texts do without special tokens."""
-    if tokenizer.add_special_tokens or (TASKS[data.task].labels is not None and not data.pair_column):
-        return []
-    why = "[SEP] is what sets the two texts of a pair apart" if data.pair_column else f"task {data.task} needs them"
-    return [f"tokenizer.add_special_tokens must be true here: {why}; leave it out"]
-
-
-def check_data(data: DataSettings) -> list[str]:
-    """Return a fault for each value of [data] that its task does not read."""
-    task = TASKS[data.task]
+    if "name" not in table:
+        raise BadInput(f"[task]: name is missing; valid values: {', '.join(TASKS)}")
+    name = table["name"]
+    if not isinstance(name, str) or name not in TASKS:
+        raise BadInput(unknown_choice("task.name", name, TASKS))
+    kind = TASKS[name].Options
     faults: list[str] = []
-    for option in data.given(*get_args(TaskOption)):
-        if option not in task.options:
-            known = [name for name, other in TASKS.items() if option in other.options]
-            faults.append(f"data.{option} is only for {_tasks(known)}, not for {data.task}; leave it out")
-    if data.packing not in task.packings:
-        known = [name for name, other in TASKS.items() if data.packing in other.packings]
-        faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
+    values = dict(table)
+    for option in [option for option in table if option not in kind.model_fields]:
+        if owners := [other for other, task in TASKS.items() if option in task.Options.model_fields]:
+            faults.append(f"task.{option} is only for {_tasks(owners)}, not for {name}; leave it out")
+            del values[option]
+    try:
+        options = kind(**values)
+    except BadInput as error:
+        raise BadInput([*faults, *error.faults]) from None
+    if faults:
+        raise BadInput(faults)
+    return options
+
+
+def task_faults(data: DataSettings, options: TaskOptions, tokenizer: TokenizerConfig | None = None) -> list[str]:
+    """Return the faults of [data] and [task] together, and of [tokenizer] where it is given."""
+    task, faults = TASKS[options.name], options.faults_with(data)
     generated = GENERATED.get(data.generated or "")
-    if generated is not None and data.task not in (forms := forms_of(generated)):
-        faults.append(f"data.task: {data.source} can be put as {_tasks(forms)}, not as {data.task}; take one of these")
-    return faults + task.data_faults(data)
+    if generated is not None and task.name not in (forms := forms_of(generated)):
+        faults.append(f"task.name: {data.source} can be put as {_tasks(forms)}, not as {task.name}; take one of these")
+    if tokenizer is None or tokenizer.add_special_tokens:
+        return faults
+    pairs = task.columns(data, options).pair is not None
+    if task.labels is None or pairs:  # only single labelled texts do without special tokens
+        why = "[SEP] is what sets the two texts of a pair apart" if pairs else f"task {task.name} needs them"
+        faults.append(f"tokenizer.add_special_tokens must be true here: {why}; leave it out")
+    return faults
 
 
 def forms_of(generated: GeneratedTask) -> tuple[str, ...]:
@@ -139,7 +134,7 @@ def metric_fault(metric: str, task: str, *, generated: bool = False) -> str | No
         return None  # an unknown name is reported with the other names of [training]
     others = [name for name, other in TASKS.items() if any(one.key == metric for one in other.metrics_of(generated))]
     elsewhere = f" (task {', '.join(others)} has)" if others else ""
-    return f"training.metric_for_best_model: task {task} has no {metric}{elsewhere}; valid: {', '.join(valid)}"
+    return f"training.select: task {task} has no {metric}{elsewhere}; valid: {', '.join(valid)}"
 
 
 def _tasks(names: Sequence[str]) -> str:

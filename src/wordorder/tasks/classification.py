@@ -3,12 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
+from wordorder.section import Text
 from wordorder.tasks.regression import PEARSON
-from wordorder.tasks.task import ACCURACY, Corpus, LabelledTask, TaskOption, is_number
+from wordorder.tasks.task import ACCURACY, Corpus, LabelledOptions, LabelledTask, is_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,10 +23,20 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 8
 
 
-class Classification(LabelledTask):
+class ClassificationOptions(LabelledOptions):
+    """Options of `classification`."""
+
+    name: str = "classification"
+    positive_class: Text | None = None
+    """Of two classes, the one that F1 is of, such as the rare one. None: the second by the alphabet, or the larger
+    number."""
+
+
+class Classification(LabelledTask[ClassificationOptions]):
     """Tell which class a text, or a pair of texts, belongs to."""
 
     name = "classification"
+    Options = ClassificationOptions
     summary = "classifies texts"
     pipeline = "text-classification"
     head = "ForSequenceClassification"
@@ -41,21 +52,24 @@ class Classification(LabelledTask):
             ACCURACY,
             key="f1",
             name="F1",
-            meaning="F1 of data.positive_class, else of the second class, on the {split} split (higher is better)",
+            meaning="F1 of task.positive_class, else of the second class, on the {split} split (higher is better)",
         ),
         replace(PEARSON, key="matthews_correlation", name="Matthews correlation"),
     )
     headline = ACCURACY
-    options: ClassVar[frozenset[TaskOption]] = LabelledTask.options | frozenset[TaskOption]({"positive_class"})
     unit_measure = "accuracy"
     labels = "class"
     answers = "one word"
 
     def label_faults(
-        self, labels: Sequence[str], trained: "np.ndarray[Any, np.dtype[np.bool_]]", data: DataSettings
+        self,
+        labels: Sequence[str],
+        trained: "np.ndarray[Any, np.dtype[np.bool_]]",
+        data: DataSettings,
+        options: ClassificationOptions,
     ) -> list[str]:
         """Refuse labels that name no classes, or one class, or classes that training never shows."""
-        classes, column = set(labels), f"data.label_column {data.label_column!r}"
+        classes, column = set(labels), f"task.label_column {options.label_column!r}"
         if len(classes) == 1:
             return [f"{column} has one class only, {classes.pop()!r}; classification needs two{_of_folders(data)}"]
         if len(classes) == len(labels):
@@ -69,11 +83,11 @@ class Classification(LabelledTask):
             shown, more = sorted(learned)[:_MOST_SHOWN], ", ..." * (len(learned) > _MOST_SHOWN)
             those = f"those of training have {', '.join(shown)}{more}"
             return [f"{column}: no training document has {', '.join(unseen)}; {those}"]
-        if data.positive_class is not None and (data.positive_class not in classes or len(classes) != 2):
-            return [_no_such_class(data, sorted(classes))]
+        if options.positive_class is not None and (options.positive_class not in classes or len(classes) != 2):
+            return [_no_such_class(options, sorted(classes))]
         return []
 
-    def notes(self, texts: "Texts", data: DataSettings) -> list[str]:
+    def notes(self, texts: "Texts", options: ClassificationOptions) -> list[str]:
         """Say which classes may be meant as one."""
         counts, alike = Counter(texts.strings("label")), defaultdict[object, list[str]](list)
         for label in sorted(counts):
@@ -82,29 +96,34 @@ class Classification(LabelledTask):
         if not groups:
             return []
         return [
-            f"data.label_column {data.label_column!r} has classes that may be meant as one: {'; '.join(groups[:5])}"
+            f"task.label_column {options.label_column!r} has classes that may be meant as one: {'; '.join(groups[:5])}"
         ]
 
-    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+    def prepare(self, corpus: Corpus, options: ClassificationOptions, seed: int) -> "PreparedData":
         import numpy as np
 
         names = label_names({label for name in corpus.parts for label in corpus.labels(name)})
         ids = {name: number for number, name in enumerate(names)}
-        return self.prepare_labelled(corpus, ids.__getitem__, np.int64, names)
+        return self.prepare_labelled(corpus, options, ids.__getitem__, np.int64, names)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
         return super().fits(config) and config.get("problem_type") != "regression"
 
     def tally(
-        self, device: "torch.device", data: DataSettings, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
+        self,
+        device: "torch.device",
+        options: ClassificationOptions,
+        *,
+        classes: Sequence[str] = (),
+        examples: Sequence[Any] = (),
     ) -> "Tally":
         from wordorder.tasks.scores import ClassTally, tally_of_texts
 
         width, positive = len(classes), 1
-        if data.positive_class is not None:
-            if data.positive_class not in classes:
-                raise BadInput(_no_such_class(data, classes))
-            positive = list(classes).index(data.positive_class)
+        if options.positive_class is not None:
+            if options.positive_class not in classes:
+                raise BadInput(_no_such_class(options, classes))
+            positive = list(classes).index(options.positive_class)
         return tally_of_texts(lambda: ClassTally(device, width, positive=positive), device, examples, width=width)
 
 
@@ -115,9 +134,9 @@ def label_names(labels: set[str]) -> tuple[str, ...]:
     return tuple(sorted(sorted(labels), key=int if numbers else None))
 
 
-def _no_such_class(data: DataSettings, classes: Sequence[str]) -> str:
+def _no_such_class(options: ClassificationOptions, classes: Sequence[str]) -> str:
     shown, more = ", ".join(classes[:_MOST_SHOWN]), ", ..." * (len(classes) > _MOST_SHOWN)
-    return f"data.positive_class {data.positive_class!r}: must be one of two classes; the data has {shown}{more}"
+    return f"task.positive_class {options.positive_class!r}: must be one of two classes; the data has {shown}{more}"
 
 
 def _of_folders(data: DataSettings) -> str:

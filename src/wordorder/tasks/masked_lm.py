@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from wordorder.data.settings import LANES, PACKINGS
+from annotated_types import Gt, Lt
+
 from wordorder.errors import BadInput
-from wordorder.tasks.task import ACCURACY, PERPLEXITY, Corpus, Task, TaskOption
+from wordorder.tasks.task import ACCURACY, PERPLEXITY, Corpus, Task, TaskOptions
 
 if TYPE_CHECKING:
     from wordorder.data.examples.datasets import PreparedData
@@ -18,10 +19,22 @@ if TYPE_CHECKING:
 CONTIGUOUS = "contiguous"
 
 
-class MaskedLM(Task):
+class MaskedLMOptions(TaskOptions):
+    """Options of `masked-lm`."""
+
+    name: str = "masked-lm"
+    mask_probability: Annotated[float, Gt(0), Lt(1)] = 0.15
+    """Share of the tokens that are predicted."""
+    packing: Literal["full-sentences", "full-sentences-across-documents", "contiguous"] = "full-sentences"
+    """full-sentences: of one document, padded. full-sentences-across-documents: [SEP] between documents, as RoBERTa and
+    TUPE. contiguous: running text cut into segments of exactly `data.length` tokens, with [SEP] between documents."""
+
+
+class MaskedLM(Task[MaskedLMOptions]):
     """Predict a share of the tokens, which the model does not see (Devlin et al. 2019)."""
 
     name = "masked-lm"
+    Options = MaskedLMOptions
     summary = "fills masked tokens"
     pipeline = "fill-mask"
     head = "ForMaskedLM"
@@ -31,13 +44,11 @@ class MaskedLM(Task):
         name="masked-token perplexity",
         meaning="exp of the mean loss in nats over the masked tokens of the {split} split (lower is better)",
     )
-    options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability"})
-    packings = tuple(packing for packing in PACKINGS if packing != LANES)
     masks_tokens = True
     cuts_at_sentences = True
     predicts_tokens = True
 
-    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+    def prepare(self, corpus: Corpus, options: MaskedLMOptions, seed: int) -> "PreparedData":
         """Return segments with masks: new ones in every epoch of training, the same ones for validation and test."""
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import MaskedLanguageExamples
@@ -56,8 +67,8 @@ class MaskedLM(Task):
             "full-sentences": partial(whole_sentences, room=room),
             "full-sentences-across-documents": partial(across_documents, room=room),
             CONTIGUOUS: partial(running, room=room + 1, keep_last=False),
-        }[data.packing]
-        masking = Masking(probability=data.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special)
+        }[options.packing]
+        masking = Masking(probability=options.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special)
         padding = corpus.id_of("pad")
         # Test masks are not validation's: the seeds differ, and both differ from a training seed of the same number.
         mask_seeds = {"train": 3 * seed, "validation": 3 * data.seed + 1, "test": 3 * data.seed + 2}
@@ -72,7 +83,7 @@ class MaskedLM(Task):
                     f"less than one segment of data.length {corpus.length}; give more text or a smaller length"
                 )
             # running text has a [SEP] after each document, and none after an example
-            after = () if data.packing == CONTIGUOUS else (corpus.sep_id,)
+            after = () if options.packing == CONTIGUOUS else (corpus.sep_id,)
             examples[name] = MaskedLanguageExamples(
                 Spans(sides=(side,), before=(corpus.cls_id,), after=after),
                 masking,

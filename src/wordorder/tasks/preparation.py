@@ -1,4 +1,4 @@
-"""Prepare the data of a recipe: `[data]` and `[tokenizer]` become datasets that a trainer can use."""
+"""Prepare the data of a recipe: `[data]`, `[task]` and `[tokenizer]` become datasets that a trainer can use."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from wordorder.data.duplicates import check_leakage
 from wordorder.data.examples.datasets import PreparedData
 from wordorder.data.generated import GENERATED
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
-from wordorder.data.settings import LANES, SPLITS, TokenizerConfig
+from wordorder.data.settings import SPLITS, DataSettings, TokenizerConfig
 from wordorder.data.sources import find_parts
 from wordorder.data.split import Split, TrainingTexts, divide, undivided
 from wordorder.data.table import Integers, Texts, read_texts
@@ -21,8 +21,8 @@ from wordorder.data.tokenizers.tokenizer import adds_special_tokens, load_tokeni
 from wordorder.data.tokens import Tokens, encode_column
 from wordorder.errors import BadInput
 from wordorder.streams import progress_bar
-from wordorder.tasks.catalog import TASKS, DataConfig, token_faults
-from wordorder.tasks.task import Corpus, unknown_fraction
+from wordorder.tasks.catalog import TASKS, task_faults
+from wordorder.tasks.task import Corpus, Task, TaskOptions, unknown_fraction
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -39,7 +39,12 @@ MOST_SMALL = 2**25
 
 
 def read(
-    data: DataConfig, log: ReadingLog | None = None, *, cache_dir: Path | None = None, to_learn: bool = True
+    data: DataSettings,
+    options: TaskOptions,
+    log: ReadingLog | None = None,
+    *,
+    cache_dir: Path | None = None,
+    to_learn: bool = True,
 ) -> Texts:
     """Read all texts of the source; see `read_texts`.
 
@@ -51,32 +56,32 @@ def read(
     Raises:
         BadInput, MissingExtra: as `find_parts` and `read_texts`; or nothing can be learned from the labels.
     """
-    log, task = ReadingLog(skip=data.skip_unreadable) if log is None else log, TASKS[data.task]
-    columns = task.columns(data)
+    log, task = ReadingLog(skip=data.skip_unreadable) if log is None else log, TASKS[options.name]
+    columns = task.columns(data, options)
     parts = find_parts(data, columns, log)
     texts = read_texts(parts, data, columns, log, cache_dir=cache_dir or default_cache_dir())
     if task.labels and to_learn:
         labels = list(texts.strings("label"))
-        if faults := task.label_faults(labels, _of_training(texts), data):
+        if faults := task.label_faults(labels, _of_training(texts), data, options):
             raise BadInput(faults)
     if to_learn:
-        log.notes += task.notes(texts, data)
+        log.notes += task.notes(texts, options)
     return texts
 
 
-def split(texts: Texts, data: DataConfig) -> Split:
+def split(texts: Texts, data: DataSettings, options: TaskOptions) -> Split:
     """Split texts into train, validation and test; see `divide`.
 
     Raises:
         BadInput: as `divide`; or what is left of the texts has labels that the task refuses.
     """
-    task = TASKS[data.task]
-    parts = divide(texts, data, task.columns(data))
+    task = TASKS[options.name]
+    parts = divide(texts, data, task.columns(data, options))
     limited = data.limit_documents is not None and data.limit_documents < len(texts)
     if task.labels and (parts.dropped_duplicates or limited):
         # labels that were right before some texts were left out
         rows = np.unique(np.concatenate([parts.train, parts.validation, parts.test]))
-        faults = task.label_faults(list(texts.strings("label", rows)), _of_training(texts)[rows], data)
+        faults = task.label_faults(list(texts.strings("label", rows)), _of_training(texts)[rows], data, options)
         dropped = parts.dropped_duplicates
         reasons = [f"{dropped} {'copy was' if dropped == 1 else 'copies were'} dropped"] if dropped else []
         if data.limit_documents is not None:
@@ -91,12 +96,19 @@ def _of_training(texts: Texts) -> "np.ndarray[Any, np.dtype[np.bool_]]":
 
 
 def prepare(
-    data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_dir: Path | None = None, whole: bool = False
+    data: DataSettings,
+    options: TaskOptions,
+    tokenizer: TokenizerConfig,
+    *,
+    seed: int,
+    cache_dir: Path | None = None,
+    whole: bool = False,
 ) -> PreparedData:
     """Read, split, train the tokeniser on train alone, encode, and make the datasets.
 
     Args:
-        data: the corpus and the task; its length must be set.
+        data: the texts; their length must be set.
+        options: the task, such as `MaskedLMOptions()`.
         seed: the run's seed, of the training masks. The split and the masks of validation and test come from data.seed.
         cache_dir: where texts, trained tokenisers and tokens are kept; None: $WORDORDER_CACHE or ~/.cache/wordorder.
         whole: all texts are the test, and nothing is trained on them: neither split nor labels are checked. An existing
@@ -108,14 +120,14 @@ def prepare(
     """
     if data.length is None:
         raise BadInput("data.length is not set: give the tokens per example")
-    faults = token_faults(data, tokenizer)
+    faults = task_faults(data, options, tokenizer)
     if faults:
         raise BadInput(faults)
-    task = TASKS[data.task]
+    task = TASKS[options.name]
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log = ReadingLog(skip=data.skip_unreadable)
-    texts = read(data, log, cache_dir=cache_dir, to_learn=not whole)
-    divided = undivided(texts, data, task.columns(data)) if whole else split(texts, data)
+    texts = read(data, options, log, cache_dir=cache_dir, to_learn=not whole)
+    divided = undivided(texts, data, task.columns(data, options)) if whole else split(texts, data, options)
     parts = {name: rows for name, rows in divided.parts().items() if len(rows)}
     check_leakage(texts, divided, data, log)
     trained = _tokenizer(tokenizer, texts, divided, cache_dir)
@@ -126,7 +138,7 @@ def prepare(
     # examples have no segment ids, and so the tokenizer that is saved with the model gives none
     saved: Any = trained  # whose settings transformers types in part only
     saved.model_input_names = saved.init_kwargs["model_input_names"] = ["input_ids", "attention_mask"]
-    if data.packing != LANES:  # a text in lanes may be of any length
+    if not options.in_lanes:  # a text in lanes may be of any length
         trained.model_max_length = data.length
     tokens = _tokens(texts, parts, trained, sentences=task.cuts_at_sentences, cache_dir=cache_dir)
     ids = list(trained.get_vocab().values())
@@ -144,14 +156,14 @@ def prepare(
         special=special,
         dropped_duplicates=divided.dropped_duplicates,
     )
-    _check_unknown(corpus, log, finished=tokenizer.kind == "existing")
-    if data.generated is not None and data.packing != LANES:
-        _check_room(corpus, trained)
-    prepared = task.prepare(corpus, seed)
+    _check_unknown(corpus, task, log, finished=tokenizer.kind == "existing")
+    if data.generated is not None and not options.in_lanes:
+        _check_room(corpus, task, trained)
+    prepared = task.prepare(corpus, options, seed)
     reported = "test" if "test" in parts else "validation"
     lengths = () if data.generated is None else tuple(texts.numbers("length")[parts[reported]].tolist())
     left_out = {LEFT_OUT: log.summary()[LEFT_OUT]["files"]} if log.number(LEFT_OUT) else {}
-    for name, counts in _classes(corpus).items():
+    for name, counts in _classes(corpus, task).items():
         prepared.statistics[name]["classes"] = counts
     prepared = replace(
         prepared,
@@ -169,11 +181,10 @@ def _tokenizer(config: TokenizerConfig, texts: Texts, divided: Split, cache_dir:
         return load_tokenizer(config, TrainingTexts(texts, divided, progress), cache_dir=cache_dir)
 
 
-def _classes(corpus: Corpus) -> dict[str, dict[str, int]]:
+def _classes(corpus: Corpus, task: Task[Any]) -> dict[str, dict[str, int]]:
     """Return how often each class is there in each split, or each answer of a task that has few: the most frequent."""
-    data = corpus.data
-    drawn = GENERATED.get(data.generated or "")
-    column = "label" if TASKS[data.task].labels == "class" else "pair" if drawn is not None and drawn.answers else None
+    drawn = GENERATED.get(corpus.data.generated or "")
+    column = "label" if task.labels == "class" else "pair" if drawn is not None and drawn.answers else None
     if column is None:
         return {}
     parts = corpus.parts.items()
@@ -218,8 +229,8 @@ def unknown_note(shares: Mapping[str, float], *, finished: bool) -> str:
     return f"[UNK] stands for tokens that the tokenizer does not know: {shown}; {remedy}"
 
 
-def _check_unknown(corpus: Corpus, log: ReadingLog, *, finished: bool) -> None:
-    second = "translations" if TASKS[corpus.data.task].translates else "second texts"
+def _check_unknown(corpus: Corpus, task: Task[Any], log: ReadingLog, *, finished: bool) -> None:
+    second = "translations" if task.translates else "second texts"
     shares = {f"texts of {name}": unknown_fraction(tokens) for name, tokens in corpus.tokens.items()}
     shares |= {f"{second} of {name}": unknown_fraction(tokens) for name, tokens in corpus.pair_tokens.items()}
     fault = unknown_note(shares, finished=finished)
@@ -230,13 +241,13 @@ def _check_unknown(corpus: Corpus, log: ReadingLog, *, finished: bool) -> None:
     log.notes.append(fault)
 
 
-def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:
+def _check_room(corpus: Corpus, task: Task[Any], tokenizer: "PreTrainedTokenizerFast") -> None:
     data = corpus.data
     texts, answers = (
         max((int(part.sizes.max(initial=0)) for part in parts.values()), default=0)
         for parts in (corpus.tokens, corpus.pair_tokens)
     )
-    if TASKS[data.task].translates:
+    if task.translates:
         needed = max(texts + 2, answers + 1)
     elif corpus.pair_tokens:
         sizes = [corpus.tokens[name].sizes + answered.sizes for name, answered in corpus.pair_tokens.items()]
@@ -251,7 +262,7 @@ def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:
 
 
 def prepare_small(
-    data: DataConfig, tokenizer: TokenizerConfig, *, cache_dir: Path | None = None
+    data: DataSettings, options: TaskOptions, tokenizer: TokenizerConfig, *, cache_dir: Path | None = None
 ) -> PreparedData | None:
     """Return what `prepare` does where that takes seconds; None for more text.
 
@@ -264,7 +275,7 @@ def prepare_small(
         return None  # of any size, and perhaps yet to be loaded
     if data.generated is None:
         log = ReadingLog(skip=data.skip_unreadable)
-        stamps = [part.stamp for part in find_parts(data, TASKS[data.task].columns(data), log)]
+        stamps = [part.stamp for part in find_parts(data, TASKS[options.name].columns(data, options), log)]
         if None in stamps or sum(size for stamp in stamps for _, size, _, _ in stamp or ()) > MOST_SMALL:
             return None
-    return prepare(data, tokenizer, seed=data.seed, cache_dir=cache_dir)
+    return prepare(data, options, tokenizer, seed=data.seed, cache_dir=cache_dir)

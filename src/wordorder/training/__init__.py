@@ -1,7 +1,7 @@
 """Recipes and runs: read a TOML recipe and train what it describes."""
 
-from wordorder.training.recipe.arguments import argument_names
 from wordorder.training.recipe.recipe import ArmConfig, CompareConfig, Recipe, read_recipe
+from wordorder.training.recipe.settings import TrainingSettings
 from wordorder.training.runs.folder import RunResult, read_result
 from wordorder.training.runs.run import run
 
@@ -10,7 +10,7 @@ __all__ = [
     "CompareConfig",
     "Recipe",
     "RunResult",
-    "argument_names",
+    "TrainingSettings",
     "read_recipe",
     "read_result",
     "run",

@@ -30,11 +30,13 @@ class Made:
 
 @pytest.fixture
 def make_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trained]:
-    """A model, and data of 40 words that every split has; keywords are those of [data]."""
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import DataConfig, prepare
+    """A model, and data of 40 words that every split has; keywords are those of [data] and [task]."""
+    from documents import settings
 
-    def make(task: str, model: Any, *, words: int = 600, texts: int = 1, length: int = 8, **data: Any) -> Trained:
+    from wordorder.data import TokenizerConfig
+    from wordorder.tasks import prepare
+
+    def make(task: str, model: Any, *, words: int = 600, texts: int = 1, length: int = 8, **values: Any) -> Trained:
         folder = tmp_path / "texts"
         folder.mkdir(exist_ok=True)
         chance = torch.Generator().manual_seed(0)
@@ -45,10 +47,11 @@ def make_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
                 for k, numbers in enumerate(drawn)
             ]
             (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        config = DataConfig(source=str(folder), task=task, length=length, **data)
-        prepared = prepare(config, TokenizerConfig(kind="whitespace", vocab_size=64), seed=0, cache_dir=tmp_path / "c")
+        data, options = settings(source=str(folder), task=task, length=length, **values)
+        tokenizer = TokenizerConfig(kind="whitespace", vocab_size=64)
+        prepared = prepare(data, options, tokenizer, seed=0, cache_dir=tmp_path / "c")
         assert prepared.statistics["vocab_size"] == 45
-        recipe: Any = SimpleNamespace(data=config, training={}, segment_length=length)
+        recipe: Any = SimpleNamespace(data=data, task=options, training={}, segment_length=length)
         return Trained(
             recipe=recipe, model_dir=tmp_path / "model", model=model, prepared=prepared, device=torch.device("cpu")
         )

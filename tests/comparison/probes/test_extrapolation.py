@@ -22,7 +22,7 @@ def loss_at(position):
     return math.log(V - 1 + math.exp(position / 10))
 
 
-@pytest.mark.parametrize(("packing", "unit"), [("full-sentences", 7), ("lanes", 8)])
+@pytest.mark.parametrize(("packing", "unit"), [("segments", 7), ("lanes", 8)])
 def test_causal_losses_are_means_over_the_positions_of_windows(make_trained, made, packing, unit):
     trained = make_trained("causal-lm", made(by_position), packing=packing)
     found = Extrapolation(factors=(2, 4), tokens=5 * 4 * unit).measure(trained)

@@ -3,12 +3,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from documents import settings
 from solvers import SOLVERS
 
 from wordorder.comparison.probes.lengths import EXACT, TOKENS, Lengths
 from wordorder.comparison.probes.probe import Trained
-from wordorder.data import TokenizerConfig
-from wordorder.tasks import DataConfig, prepare
+from wordorder.data import DataSettings, TokenizerConfig
+from wordorder.tasks import prepare
 
 SIZES = {"train_examples": 300, "test_examples": 60, "train_lengths": (6, 12), "test_lengths": (13, 28)}
 
@@ -17,13 +18,13 @@ SIZES = {"train_examples": 300, "test_examples": 60, "train_lengths": (6, 12), "
 def make_answered(tmp_path, made):
     """A model made by hand, and a generated task that it was trained for."""
 
-    def make(name, task, logits, *, length=128, **data):
-        config = DataConfig(source=f"task:{name}", task=task, length=length, **SIZES | data)
-        prepared = prepare(config, TokenizerConfig(kind="whitespace"), seed=0, cache_dir=tmp_path / "c")
-        recipe = SimpleNamespace(data=config, training={}, segment_length=length)
+    def make(name, task, logits, *, length=128, **values):
+        data, options = settings(source=f"task:{name}", task=task, length=length, **SIZES | values)
+        prepared = prepare(data, options, TokenizerConfig(kind="whitespace"), seed=0, cache_dir=tmp_path / "c")
+        recipe = SimpleNamespace(data=data, task=options, training={}, segment_length=length)
         model = made(lambda ids: logits(ids, prepared.tokenizer))
         # the stand-in knows no words of a decoder beside an encoder
-        forward = lambda labels=None, **batch: model(**batch) if not config.task == "translation" else model(labels)  # noqa: E731
+        forward = lambda labels=None, **batch: model(**batch) if not task == "translation" else model(labels)  # noqa: E731
         forward.config = model.config
         return Trained(recipe=recipe, model_dir=tmp_path, model=forward, prepared=prepared, device=torch.device("cpu"))
 
@@ -119,7 +120,7 @@ def test_lanes_give_each_answer_to_its_text(make_answered, reset):
 
 def test_lengths_are_those_of_the_test_in_eight_bins_or_fewer():
     def uppers(*lengths):
-        data = DataConfig(source="task:parity", task="classification", test_lengths=lengths)
+        data = DataSettings(source="task:parity", test_lengths=lengths)
         return Lengths()._uppers(SimpleNamespace(recipe=SimpleNamespace(data=data)))
 
     assert uppers(41, 200) == [60, 80, 100, 120, 140, 160, 180, 200]

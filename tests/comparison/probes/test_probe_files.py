@@ -10,6 +10,7 @@ from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured
 from wordorder.comparison.results import collect_probes, read_probes
 from wordorder.comparison.runs import Run
 from wordorder.errors import RunFailed
+from wordorder.training import TrainingSettings
 
 CALLS: list[str] = []
 LOAD = measure._load
@@ -53,7 +54,7 @@ def fakes(monkeypatch):
     monkeypatch.setattr(measure, "_load", lambda recipe, model_dir, prepared: SimpleNamespace(recipe=recipe))
 
 
-RECIPE = SimpleNamespace(data=SimpleNamespace(task="masked-lm"), training={})
+RECIPE = SimpleNamespace(task=SimpleNamespace(name="masked-lm"), training=TrainingSettings())
 
 
 def run_probes(folder, options):
@@ -161,6 +162,6 @@ def test_a_recipe_for_the_cpu_is_probed_there(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
     monkeypatch.setattr(measure, "load_model", lambda folder: torch.nn.Linear(2, 2))
-    for training, device in (({"use_cpu": True}, "cpu"), ({}, "meta")):
+    for training, device in ((TrainingSettings(device="cpu"), "cpu"), (TrainingSettings(), "meta")):
         trained = LOAD(SimpleNamespace(training=training), tmp_path, None)
         assert trained.device.type == trained.model.weight.device.type == device

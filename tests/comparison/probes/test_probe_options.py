@@ -5,14 +5,13 @@ import pytest
 from wordorder.comparison.probes.extrapolation import Extrapolation
 from wordorder.comparison.probes.measure import PROBES, check_probes, make_probe
 from wordorder.errors import BadInput
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, task_options
 
 
 def recipe(task="masked-lm", generated=None, **probes):
-    data = SimpleNamespace(task=task, pair_column=None, source="a.txt", generated=generated)
-    return SimpleNamespace(
-        data=data, compare=SimpleNamespace(probes={n.replace("_", "-"): o for n, o in probes.items()})
-    )
+    data = SimpleNamespace(source="a.txt", generated=generated)
+    compare = SimpleNamespace(probes={n.replace("_", "-"): o for n, o in probes.items()})
+    return SimpleNamespace(data=data, task=task_options({"name": task}), compare=compare)
 
 
 def test_every_name_of_the_catalogue_has_typed_options_with_defaults():

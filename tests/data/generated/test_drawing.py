@@ -4,18 +4,18 @@ import time
 
 import numpy as np
 import pytest
-from documents import read_documents
+from documents import read_documents, settings
 
 from wordorder.data import TokenizerConfig
 from wordorder.data.generated import GENERATED
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import data_settings
-from wordorder.tasks import DataConfig, prepare
+from wordorder.tasks import prepare
 from wordorder.training import read_recipe
 
 
 def task(name, form="classification", **options):
-    return DataConfig(source=f"task:{name}", task=form, **options)
+    return settings(source=f"task:{name}", task=form, **options)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def task(name, form="classification", **options):
     [
         ({"source": "task:partiy"}, r"data\.source: unknown value 'task:partiy'; did you mean 'task:parity'\? valid"),
         ({"source": "task:"}, r"data\.source: unknown value 'task:'"),
-        ({"task": "masked-lm"}, r"data\.task: task:parity can be put as tasks causal-lm, classification and trans"),
+        ({"task": "masked-lm"}, r"task\.name: task:parity can be put as tasks causal-lm, classification and trans"),
         ({"source": "task:reverse"}, r"task:reverse can be put as tasks causal-lm and translation, not as classif"),
         ({"train_lengths": (5, 4)}, r"data\.train_lengths: must be two lengths, the shortest and the longest, got"),
         ({"train_lengths": (5,)}, r"data\.train_lengths: must be two lengths"),
@@ -47,18 +47,19 @@ def task(name, form="classification", **options):
         ),
         (
             {"source": "task:reverse", "task": "causal-lm", "packing": "lanes"},
-            r"data\.packing lanes is for tasks whose answer is one word \(order-binding, .*\), not for task:reverse",
+            r"task\.packing lanes is for tasks whose answer is one word \(order-binding, .*\), not for task:reverse",
         ),
     ],
 )
 def test_every_fault_is_one_sentence(options, fault):
+    values = {"source": "task:parity", "task": "classification", "length": 24} | options
     with pytest.raises(BadInput, match=fault):
-        DataConfig(**{"source": "task:parity", "task": "classification"} | options)
+        prepare(*settings(**values), TokenizerConfig(), seed=0)
 
 
 def test_lengths_and_numbers_are_those_asked_for():
-    data = task("parity", train_examples=300, test_examples=40, train_lengths=(20, 22), test_lengths=(30, 30))
-    found = read_documents(data)
+    sections = task("parity", train_examples=300, test_examples=40, train_lengths=(20, 22), test_lengths=(30, 30))
+    found = read_documents(sections)
     lengths = {split: {d.length for d in found if d.split == split} for split in ("train", "validation", "test")}
     assert lengths == {"train": {20, 21, 22}, "validation": {20, 21, 22}, "test": {30}}
     assert [sum(d.split == split for d in found) for split in lengths] == [300, 40, 40]
@@ -95,24 +96,27 @@ def test_short_lengths_that_training_has_whole_are_left_to_it():
     [("parity", "classification", 32), ("reverse", "causal-lm", 63), ("duplicate", "translation", 61)],
 )
 def test_an_example_is_never_cut(name, form, needed):
-    data = task(name, form, test_lengths=(30, 30), train_lengths=(10, 12), train_examples=50, test_examples=20)
+    data, options = task(name, form, test_lengths=(30, 30), train_lengths=(10, 12), train_examples=50, test_examples=20)
     whitespace = TokenizerConfig(kind="whitespace")
     with pytest.raises(BadInput, match=rf"length {needed - 1} is too short for task:{name}: .* has {needed} tokens"):
-        prepare(data.having(length=needed - 1), whitespace, seed=0)
-    prepare(data.having(length=needed), whitespace, seed=0)
+        prepare(data.having(length=needed - 1), options, whitespace, seed=0)
+    prepare(data.having(length=needed), options, whitespace, seed=0)
 
 
 def test_punctuation_tells_generated_texts_apart():
     # without "-" two texts of different lengths have the same words
-    data = task("recall", leakage="error", length=128, train_examples=2000, test_examples=100, train_lengths=(1, 4))
-    assert prepare(data, TokenizerConfig(kind="whitespace"), seed=0).statistics["dropped_duplicates"] == 0
+    sizes = {"train_examples": 2000, "test_examples": 100, "train_lengths": (1, 4)}
+    sections = task("recall", leakage="error", length=128, **sizes)
+    assert prepare(*sections, TokenizerConfig(kind="whitespace"), seed=0).statistics["dropped_duplicates"] == 0
 
 
 RECIPE = """
 [data]
 source = "task:parity"
-task = "causal-lm"
 train_lengths = [6, 9]
+
+[task]
+name = "causal-lm"
 [tokenizer]
 kind = "whitespace"
 [model]
@@ -132,14 +136,15 @@ def test_a_recipe_is_read_and_written_back(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.toml").write_text(recipe.to_toml())
-    assert read_recipe(run / "recipe.toml").data == recipe.data
+    again = read_recipe(run / "recipe.toml")
+    assert (again.data, again.task) == (recipe.data, recipe.task)
     assert data_settings(run / "model")["train_lengths"] == (6, 9)
 
 
 def test_exact_match_is_for_answers_alone(tmp_path):
     (tmp_path / "parity.toml").write_text(RECIPE)
-    by_answers = 'training.metric_for_best_model="exact_match"'
-    assert read_recipe(tmp_path / "parity.toml", [by_answers]).training["metric_for_best_model"] == "exact_match"
+    by_answers = 'training.select="exact_match"'
+    assert read_recipe(tmp_path / "parity.toml", [by_answers]).training.select == "exact_match"
     (tmp_path / "text.txt").write_text("a b c. " * 2000)
     text = (f'data.source="{tmp_path / "text.txt"}"', 'data.train_lengths="none"')
     (tmp_path / "text.toml").write_text(RECIPE.replace("train_lengths = [6, 9]\n", ""))

@@ -5,21 +5,20 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from documents import read_documents
+from documents import read_documents, settings
 from solvers import SOLVERS
 
 from wordorder.data.generated import GENERATED, lengths_of
 from wordorder.data.generated.task import GeneratedTask
-from wordorder.tasks import DataConfig
 
 
-def drawn(name, **data):
-    task = GENERATED[name]
-    config = DataConfig(source=f"task:{name}", task="classification" if task.answers else "translation", **data)
+def drawn(name, **values):
+    form = "classification" if GENERATED[name].answers else "translation"
+    data, options = settings(source=f"task:{name}", task=form, **values)
     parts = defaultdict(list)
-    for document in read_documents(config):
+    for document in read_documents((data, options)):
         parts[document.split].append(document)
-    return config, parts
+    return data, parts
 
 
 def answer_of(document):
@@ -53,15 +52,15 @@ def test_no_text_of_validation_or_test_is_in_another_split(full):
 
 
 def test_lengths_are_those_of_the_split_and_all_of_them_are_drawn(full):
-    task, config, parts = full
+    task, data, parts = full
     for name, part in parts.items():
-        low, high = lengths_of(task, config)[name]
+        low, high = lengths_of(task, data)[name]
         lengths = [document.length for document in part]
         assert (min(lengths), max(lengths)) == ((low, high) if name == "train" else (min(lengths), high))
         assert min(lengths) >= low
-    assert lengths_of(task, config)["validation"] == lengths_of(task, config)["train"]
+    assert lengths_of(task, data)["validation"] == lengths_of(task, data)["train"]
     counts = Counter(document.length for document in parts["train"])
-    low, high = lengths_of(task, config)["train"]
+    low, high = lengths_of(task, data)["train"]
     assert len(counts) == high - low + 1
     assert max(counts.values()) < 2 * min(counts.values())
 

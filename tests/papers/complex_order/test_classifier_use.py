@@ -108,8 +108,10 @@ def test_a_recipe_trains_a_classifier_from_word_vectors(tmp_path):
         f"""
         [data]
         source = "{tmp_path}/texts.jsonl"
-        task = "classification"
         length = 8
+
+        [task]
+        name = "classification"
         [tokenizer]
         kind = "word"
         [model]

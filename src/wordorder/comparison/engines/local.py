@@ -128,7 +128,7 @@ def devices_of(recipe: Recipe) -> tuple[str, ...]:
     """Return the CUDA devices of this process, as CUDA_VISIBLE_DEVICES names them; none if the recipe uses the CPU."""
     import torch
 
-    if recipe.training.get("use_cpu"):
+    if recipe.training.device == "cpu":
         return ()
     count = torch.cuda.device_count()
     named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]

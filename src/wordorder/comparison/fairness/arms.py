@@ -9,30 +9,19 @@ from typing import TYPE_CHECKING
 
 from wordorder.comparison.statistics.summary import metric_of
 from wordorder.errors import BadInput
+from wordorder.tasks.translation import TranslationOptions
 from wordorder.training.recipe.pretrained import tokenizer_content
+from wordorder.training.recipe.settings import FREE, marked
 from wordorder.training.recipe.toml_text import split_key
 
 if TYPE_CHECKING:
     from wordorder.data import TokenizerConfig
     from wordorder.training import ArmConfig, CompareConfig, Recipe
 
-FREE_FOR_EVERY_ARM = frozenset(
-    "learning_rate encoding_learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay "
-    "decay_all_parameters adam_beta1 adam_beta2 adam_epsilon optim max_grad_norm label_smoothing_factor "
-    "gradient_checkpointing gradient_checkpointing_kwargs".split()
-)
-"""Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
-
-Most others would give the arms other batches, steps, arithmetic, speed or another choice of checkpoint, and the table
-would show that as if it came from the encoding.
-"""
-
 REASONS = {
-    "per_device_train_batch_size": "the arms would see different batches",
-    "gradient_accumulation_steps": "the arms would see different batches",
-    "dataloader_drop_last": "the arms would see different batches",
+    "batch_size": "the arms would see different batches",
     "max_steps": "the arms would see different amounts of data",
-    "num_train_epochs": "the arms would see different amounts of data",
+    "epochs": "the arms would see different amounts of data",
     "segments_per_step": 'compare.history = "equal" sets it',
     "eval_stride": 'compare.history = "equal" sets it',
 }
@@ -58,11 +47,12 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
         raise BadInput("the recipe has no [compare] section; add compare.seeds and one [[compare.arms]] per encoding")
     compare = recipe.compare
     faults = _name_faults(compare)
-    by_bleu = compare.grid and metric_of(recipe.data.task, recipe.training) == "bleu"
-    if by_bleu and not recipe.training.get("predict_with_generate"):
+    by_bleu = compare.grid and metric_of(recipe.task.name, recipe.training.select) == "bleu"
+    translates = isinstance(recipe.task, TranslationOptions) and recipe.task.translate_while_training
+    if by_bleu and not translates:
         faults.append(
-            "compare.grid judges the rates by BLEU on validation: set training.predict_with_generate=true, or choose "
-            "by training.metric_for_best_model=accuracy, or use compare.tune, which judges by the loss"
+            "compare.grid judges the rates by BLEU on validation: set task.translate_while_training=true, or "
+            "choose by training.select=accuracy, or use compare.tune, which judges by the loss"
         )
     arms: list[Arm] = []
     for arm in compare.arms:
@@ -82,11 +72,11 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
 
 def _unfair(arm: ArmConfig, compare: CompareConfig) -> list[str]:
     # reading a recipe has refused all sections but [model] and [training], and names that are no dotted names
-    faults: list[str] = []
+    faults, free = list[str](), marked(FREE)
     for key in arm.overrides:
         section, name, *_ = split_key(key)
-        if section == "training" and name not in FREE_FOR_EVERY_ARM:
-            allowed = f"an arm may change only {', '.join(sorted(FREE_FOR_EVERY_ARM))}"
+        if section == "training" and name not in free:
+            allowed = f"an arm may change only {', '.join(sorted(free))}"
             reason = REASONS.get(name, f"it must be the same for all arms, so set it in [training]; there {allowed}")
             faults.append(f"compare.arms {arm.name!r} overrides {key}: {reason}")
     for name, key in (("tune", RATE), ("grid", RATE), ("tune_encoding", OWN_RATE)):

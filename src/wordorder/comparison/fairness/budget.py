@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.results_file import ArmBudget, History, MatchedBudget, Results, Row
-from wordorder.data.settings import LANES
 from wordorder.errors import BadInput, UnfairComparison
-from wordorder.tasks import TASKS
 from wordorder.training.loop.batches import same_batches
 from wordorder.training.recipe.toml_text import split_key
 
@@ -346,7 +344,7 @@ def count_parameters(recipe: Recipe, config: Any) -> int:
     from wordorder.tasks import model_class
 
     with torch.device("meta"):
-        model: Any = built(config, model_class(recipe.network, recipe.data.task))
+        model: Any = built(config, model_class(recipe.network, recipe.task.name))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -365,10 +363,10 @@ def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
         BadInput: the texts are not read in lanes, or a memory's length leaves no such segments.
     """
     first = arms[0].recipe
-    if not TASKS[first.data.task].running_text or first.data.packing != LANES:
+    if not first.task.in_lanes:
         raise BadInput(
-            'compare.history = "equal" is for running text that goes on from segment to segment: data.task causal-lm '
-            f'with data.packing "lanes", got {first.data.task} with {first.data.packing!r}; leave compare.history out'
+            'compare.history = "equal" is for running text that goes on from segment to segment: task.name causal-lm '
+            f'with task.packing "lanes", got {first.task.name} without them; leave compare.history out'
         )
     pieces: dict[str, int] = {}
     faults: list[str] = []
@@ -420,7 +418,7 @@ def histories(arms: Sequence[Arm]) -> dict[str, History]:
 
     Per layer: through L layers of a memory, information reaches L times further (Transformer-XL, Sec. 3.2).
     """
-    if arms[0].recipe.data.packing != LANES:
+    if not arms[0].recipe.task.in_lanes:
         return {}
     found: dict[str, History] = {}
     for arm in arms:

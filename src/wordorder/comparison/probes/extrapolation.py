@@ -20,7 +20,7 @@ from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
 from wordorder.tasks import TASKS
-from wordorder.tasks.task import perplexity_of
+from wordorder.tasks.task import LabelledOptions, perplexity_of
 from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Extrapolation(probe.Probe):
         probe.check_at_least("texts", self.texts, FEWEST_TEXTS)
 
     def faults(self, recipe: Recipe) -> list[str]:
-        return ["pairs of texts have no one length; leave the probe out"] if recipe.data.pair_column else []
+        pairs = isinstance(recipe.task, LabelledOptions) and recipe.task.pair_column
+        return ["pairs of texts have no one length; leave the probe out"] if pairs else []
 
     def axes(self, task: str) -> probe.Axes:
         labelled = TASKS[task].labels is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ class Lengths(Probe):
         if min(self.bins, default=1) < 1 or list(self.bins) != sorted(set(self.bins)):
             raise ValueError(f"bins must be different whole numbers of at least 1, ascending, got {list(self.bins)}")
 
-    def can_measure(self, task: Task) -> bool:
+    def can_measure(self, task: Task[Any]) -> bool:
         return task.labels == "class" or task.translates or task.running_text
 
     def faults(self, recipe: Recipe) -> list[str]:

@@ -51,7 +51,7 @@ def check_probes(recipe: Recipe) -> None:
         except BadInput as error:
             faults += error.faults
             continue
-        task = TASKS[recipe.data.task]
+        task = TASKS[recipe.task.name]
         if recipe.data.generated is not None and task.running_text and not probe.measures_answers:
             faults.append(
                 f"compare.probes.{name}: reads running text, and of {recipe.data.source} only answers are predicted; "
@@ -59,7 +59,7 @@ def check_probes(recipe: Recipe) -> None:
             )
         elif not probe.can_measure(task):
             tasks = ", ".join(name for name, task in TASKS.items() if probe.can_measure(task))
-            faults.append(f"compare.probes.{name}: is for tasks {tasks}, not for {recipe.data.task}; leave it out")
+            faults.append(f"compare.probes.{name}: is for tasks {tasks}, not for {recipe.task.name}; leave it out")
         else:
             faults += [f"compare.probes.{name}: {fault}" for fault in probe.faults(recipe)]
     if faults:
@@ -122,7 +122,7 @@ def measure_probes(
     wanted = {name: given for name, given in options.items() if not is_measured(run_folder, name, given)}
     if not wanted:
         return
-    task = recipe.data.task
+    task = recipe.task.name
     probes = {name: make_probe(name, given) for name, given in wanted.items()}
     heads = {
         name: {"given": dict(wanted[name]), "options": asdict(probe)} | asdict(probe.axes(task))
@@ -134,7 +134,7 @@ def measure_probes(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, finite({**heads[name], **content}))
 
-    with quiet_libraries(), cpu_threads(recipe.training.get("threads")):
+    with quiet_libraries(), cpu_threads(recipe.training.threads):
         try:
             trained = _load(recipe, model_dir, prepare())
         except Exception as error:  # a run that is finished must not be lost to what comes after it
@@ -148,7 +148,7 @@ def measure_probes(
 
 
 def _load(recipe: Recipe, model_dir: Path, prepared: PreparedData) -> Trained:
-    on_cpu = recipe.training.get("use_cpu") or not torch.accelerator.is_available()
+    on_cpu = recipe.training.device == "cpu" or not torch.accelerator.is_available()
     device = (None if on_cpu else torch.accelerator.current_accelerator()) or torch.device("cpu")
     model = load_model(model_dir).to(device).eval()
     return Trained(recipe=recipe, model_dir=model_dir, model=model, prepared=prepared, device=device)

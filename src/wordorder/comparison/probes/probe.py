@@ -54,9 +54,9 @@ class Trained:
     device: torch.device
 
     @property
-    def task(self) -> Task:
+    def task(self) -> Task[Any]:
         """The task that the model was trained for."""
-        return TASKS[self.recipe.data.task]
+        return TASKS[self.recipe.task.name]
 
     @property
     def examples(self) -> Any:
@@ -84,7 +84,7 @@ class Probe(ABC):
     measures_answers: ClassVar[bool] = False
     """True if it measures the answers of generated tasks; others take a language model for one of running text."""
 
-    def can_measure(self, task: Task) -> bool:
+    def can_measure(self, task: Task[Any]) -> bool:
         """Tell whether the models of a task can be measured."""
         return task.masks_tokens or task.running_text or task.labels == "class"
 

@@ -152,7 +152,7 @@ def mean_loss(losses: Sequence[Losses]) -> float:
 
 
 def _in_lanes(trained: Trained) -> bool:
-    return trained.recipe.data.packing == "lanes"
+    return trained.recipe.task.in_lanes
 
 
 def _special(trained: Trained, role: str) -> int:

@@ -183,7 +183,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
     layers, width = model.get("num_hidden_layers"), model.get("hidden_size")
     totals = [arm.total_parameters for arm in results.arms if arm.total_parameters]
     sizes = list(dict.fromkeys(map(grouped, (min(totals), max(totals))))) if totals else []
-    batch, length = training.get("per_device_train_batch_size"), recipe.data.get("length")
+    batch, length = training.get("batch_size"), recipe.data.get("length")
     packages, train = environment.get("packages"), results.data.get("train")
     versions = packages if isinstance(packages, dict) else {}
     cores = environment.get("processors")

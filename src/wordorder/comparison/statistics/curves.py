@@ -143,11 +143,11 @@ def _passes(results: Results, rows: Sequence[Row], tokens: float) -> float | Non
         length = train.get("tokens")
         return tokens / length if isinstance(length, int) and length else None
     examples, training = train.get("segments"), results.recipe.training
-    batch, several = training.get("per_device_train_batch_size"), training.get("gradient_accumulation_steps") or 1
+    batch = training.get("batch_size")
     steps = [row.steps for row in rows if row.steps]
-    if not (isinstance(examples, int) and isinstance(batch, int) and isinstance(several, int) and examples and steps):
+    if not (isinstance(examples, int) and isinstance(batch, int) and examples and steps):
         return None
-    return fmean(steps) * batch * several / examples
+    return fmean(steps) * batch / examples
 
 
 def _fall(row: Row) -> tuple[float, float] | None:

@@ -47,10 +47,9 @@ def _usual(task: str, *, generated: bool) -> Metric:
     return TASKS[task].headline_of(generated) if task in TASKS else PERPLEXITY
 
 
-def metric_of(task: str, training: Mapping[str, object], *, generated: bool = False) -> str:
+def metric_of(task: str, select: str, *, generated: bool = False) -> str:
     """Return the headline metric's key for a recipe, whose source may be a generated task."""
-    chosen = training.get("metric_for_best_model")
-    return str(chosen) if chosen in METRICS else _usual(task, generated=generated).key
+    return select if select in METRICS else _usual(task, generated=generated).key
 
 
 class Floor(NamedTuple):

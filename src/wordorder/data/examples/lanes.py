@@ -88,13 +88,13 @@ class RunningText:
         pieces = len(self.streams) - 1
         if self.whole and pieces < rows:
             raise BadInput(
-                f"the training text has {pieces} documents, which cannot go whole into {rows} lanes (batch size x "
-                "gradient accumulation x processes): lower the batch size, or set data.reset_memory=never"
+                f"the training text has {pieces} documents, which cannot go whole into {rows} lanes "
+                "(training.batch_size): lower it, or set task.reset_memory=never"
             )
         if len(self.ids) < rows * self.length:
             raise BadInput(
                 f"the training text has {len(self.ids)} tokens, less than a segment of data.length {self.length} for "
-                f"each of {rows} lanes (batch size x gradient accumulation x processes): lower one of them"
+                f"each of {rows} lanes (training.batch_size): lower one of them"
             )
         return Lanes(self, rows=rows, seed=seed if self.roll else None, parts=parts)
 

@@ -2,7 +2,7 @@
 
 from wordorder.data.generated import context, order, recall, strings
 from wordorder.data.generated.task import GeneratedTask, Lengths
-from wordorder.data.settings import LANES, TASK, DataSettings
+from wordorder.data.settings import TASK, DataSettings
 from wordorder.section import unknown_choice
 
 GENERATED: dict[str, GeneratedTask] = {
@@ -19,16 +19,13 @@ def lengths_of(task: GeneratedTask, data: DataSettings) -> dict[str, Lengths]:
 
 
 def generated_faults(data: DataSettings) -> list[str]:
-    """Return the faults of a source "task:NAME": its name, its lengths, and lanes of long answers."""
+    """Return the faults of a source "task:NAME": its name and its lengths."""
     if data.generated is None:
         return []
     if data.generated not in GENERATED:
         return [unknown_choice("data.source", data.source, (f"{TASK}:{name}" for name in GENERATED))]
     task = GENERATED[data.generated]
     faults: list[str] = []
-    if data.packing == LANES and not task.answers:
-        known = ", ".join(name for name, other in GENERATED.items() if other.answers)
-        faults.append(f"data.packing lanes is for tasks whose answer is one word ({known}), not for {data.source}")
     for split in ("train", "test"):
         low, high = lengths_of(task, data)[split]
         if low < task.shortest:

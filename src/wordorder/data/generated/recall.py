@@ -1,6 +1,6 @@
 """Tasks that ask for something written some way back: what a memory of earlier segments is for.
 
-Read in lanes (data.packing), with segments shorter than a text, the answer stands in an earlier segment than the
+Read in lanes (task.packing), with segments shorter than a text, the answer stands in an earlier segment than the
 question.
 """
 

@@ -5,11 +5,10 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, RootModel, field_validator
+from pydantic import BaseModel, ConfigDict, RootModel
 from safetensors import SafetensorError
 
 from wordorder.durable import (
@@ -25,10 +24,10 @@ from wordorder.durable import (
 )
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_model
+from wordorder.training.checkpoints.state import STATE, TrainState
 
 MANIFEST = "manifest.json"
 """File of a checkpoint with the size and the SHA-256 of each of the others; written last."""
-STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _SAVING = ".saving-"
 
@@ -42,35 +41,6 @@ class _Sealed(BaseModel):
 
 class _Manifest(RootModel[dict[str, _Sealed]]):
     """Name -> size and digest."""
-
-
-class TrainingState(BaseModel):
-    """The fields of transformers' TrainerState that a resumed run reads."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    global_step: NonNegativeInt
-    max_steps: int
-    log_history: list[dict[str, Any]]
-    epoch: float | None = None
-    logging_steps: float = 0
-    eval_steps: float = 0
-    save_steps: float = 0
-    train_batch_size: int | None = None
-    num_train_epochs: float = 0
-    num_input_tokens_seen: int = 0
-    total_flos: float = 0
-    best_metric: float | None = None
-    best_global_step: NonNegativeInt | None = None
-    best_model_checkpoint: str | None = None
-    stateful_callbacks: dict[str, Any] | None = None
-
-    @field_validator("log_history")
-    @classmethod
-    def _have_steps(cls, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if not all(type(entry.get("step")) is int for entry in entries):
-            raise ValueError("has an entry without step")
-        return entries
 
 
 def is_checkpoint(name: str) -> bool:
@@ -232,25 +202,19 @@ def hidden_leftovers(run_folder: Path) -> list[Path]:
     return [*leftovers(run_folder), *run_folder.glob(f"{_SAVING}*"), *run_folder.glob(f"{REPLACED}*")]
 
 
-def read_state(checkpoint: Path) -> TrainingState:
+def read_state(checkpoint: Path) -> TrainState:
     """Read the state of the training from a valid checkpoint; RunFailed where somebody else made it."""
-    from transformers import TrainerState
-
     path = checkpoint / STATE
     try:
-        state = read_model(path, TrainingState)
-        unknown = sorted(set(state.model_extra or ()) - {field.name for field in fields(TrainerState)})
-        if unknown:
-            raise ValueError(f"TrainerState has no option {unknown[0]!r}")
+        return read_model(path, TrainState)
     except (OSError, ValueError) as error:
         raise RunFailed(f"{path} is no state of a training: {one_line(error)}") from error
-    return state
 
 
 def _state_fault(checkpoint: Path) -> str | None:
     try:
         if (checkpoint / STATE).exists():
-            step = read_state(checkpoint).global_step
+            step = read_state(checkpoint).step
             if checkpoint.name != f"checkpoint-{step}":
                 return f"{STATE} is that of step {step}"
     except RunFailed as error:

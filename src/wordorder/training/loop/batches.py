@@ -27,32 +27,71 @@ class Spare(list[Any]):
     """Examples that another process learns from: a process without examples in a batch reads one without its labels."""
 
 
-class ShareOfBatches(Sampler[list[Any]]):
-    """The part of each batch that belongs to one process.
+class StepSampler(Sampler[list[Any]]):
+    """The micro-batches of one process, step by step.
 
-    Batch k of all P processes together holds the examples k P B .. (k + 1) P B - 1 of the order, process p the p-th
-    part of them. So P processes with batches of B read, step for step, what one process with batches of P B reads. The
-    last batch of an epoch may be smaller; it is divided as evenly as can be, and nothing is repeated to make it whole.
-    A process that is left without an example gets a `Spare`.
+    A step reads `segments` batches of `batch_size` examples, one after another, which all P processes share:
+    micro-batch j of a batch holds its examples j P B .. (j + 1) P B - 1, with B = `micro_batch_size`, and process p the
+    p-th part of them. So P processes read, step for step, what one process with micro-batches of P B reads. The last
+    batch of an epoch may be smaller; it is divided as evenly as can be, and nothing is repeated to make it whole. A
+    process that is left without an example gets a `Spare`.
+
+    Args:
+        order: the keys of an epoch's examples, told the epoch by `set_epoch`.
     """
 
-    def __init__(self, order: Any, *, batch_size: int, drop_last: bool, process: int, processes: int) -> None:
+    def __init__(
+        self, order: Any, *, batch_size: int, micro_batch_size: int, segments: int, process: int, processes: int
+    ) -> None:
         # not "sampler": accelerate would set the epoch of a sampler of that name to the number of iterations so far
-        self.order = order
-        self.batch_size, self.drop_last = batch_size, drop_last
-        self.process, self.processes = process, processes
+        self.order, self.segments = order, segments
+        self.batch_size, self._together = batch_size, micro_batch_size * processes
+        self._process, self._processes = process, processes
+        self._first = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self.order) // (self.batch_size * self.segments))
+
+    def examples(self, step: int) -> int:
+        """Return the examples that a step of the epoch reads, in all processes."""
+        size = self.batch_size * self.segments
+        return min(size, len(self.order) - step * size)
+
+    def micro_batches(self, step: int) -> int:
+        """Return the micro-batches of a step of the epoch, in each process."""
+        return sum(-(-size // self._together) for size in self._sizes(step))
+
+    def share(self, step: int) -> float:
+        """Return the share of the epoch's micro-batches that are read after a step."""
+        every = self.micro_batches(0)
+        count = (self.steps - 1) * every + self.micro_batches(self.steps - 1)
+        return min((step + 1) * every, count) / count
+
+    def _sizes(self, step: int) -> list[int]:
+        full, rest = divmod(self.examples(step), self.batch_size)
+        return [*[self.batch_size] * full, *([rest] if rest else [])]
+
+    def begin(self, epoch: int, *, first: int = 0) -> None:
+        """Begin an epoch, from a step on: the examples before it are not read."""
+        self.order.set_epoch(epoch)
+        self._first = first
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.order), self.batch_size * self.processes)
-        return full + (rest > 0 and not self.drop_last)
+        return sum(self.micro_batches(step) for step in range(self._first, self.steps))
 
     def __iter__(self) -> Iterator[list[Any]]:
-        keys: Iterator[Any] = iter(self.order)
-        size = self.batch_size * self.processes
-        for _ in range(len(self)):
-            batch: list[Any] = list(islice(keys, size))
-            first, end = (len(batch) * border // self.processes for border in (self.process, self.process + 1))
-            yield batch[first:end] or Spare(batch[:1])
+        keys: Iterator[Any] = islice(iter(self.order), self._first * self.batch_size * self.segments, None)
+        for step in range(self._first, self.steps):
+            for size in self._sizes(step):
+                batch = list(islice(keys, size))
+                for start in range(0, size, self._together):
+                    together = batch[start : start + self._together]
+                    first, end = (
+                        len(together) * border // self._processes for border in (self._process, self._process + 1)
+                    )
+                    yield together[first:end] or Spare(together[:1])
 
 
 class WithSpares(Dataset[Any]):
@@ -83,29 +122,19 @@ def _without(name: str, value: Any) -> Any:
     return tensor if tensor.is_floating_point() else torch.full_like(tensor, IGNORED)
 
 
-def training_loader(examples: Any, order: Any, args: Any, *, collate: Callable[[Sequence[Any]], Any]) -> Any:
-    from accelerate import data_loader
-
-    library: Any = data_loader  # its functions are typed in part
-    batches = ShareOfBatches(
-        order,
-        batch_size=args.per_device_train_batch_size,
-        drop_last=args.dataloader_drop_last,
-        process=args.process_index,
-        processes=args.world_size,
-    )
-    loader: DataLoader[dict[str, Tensor]] = DataLoader(
+def training_loader(
+    examples: Any, batches: StepSampler, *, collate: Callable[[Sequence[Any]], Any], workers: int, pinned: bool
+) -> "DataLoader[dict[str, Any]]":
+    """Return the loader of training; each epoch begins with `StepSampler.begin`, and workers stay between epochs."""
+    return DataLoader(
         WithSpares(examples),
         batch_sampler=batches,
-        collate_fn=collate,
-        num_workers=args.dataloader_num_workers,
-        pin_memory=args.dataloader_pin_memory,
-        persistent_workers=args.dataloader_persistent_workers,
-        multiprocessing_context=args.dataloader_multiprocessing_context,
-        prefetch_factor=args.dataloader_prefetch_factor,
+        collate_fn=WithRows(collate),
+        num_workers=workers,
+        pin_memory=pinned,
+        persistent_workers=workers > 0,
+        generator=torch.Generator(),  # the global one belongs to dropout, however many workers there are
     )
-    # one process: the batches are shares already
-    return library.prepare_data_loader(loader, args.device, num_processes=1, process_index=0, put_on_device=True)
 
 
 class WithRows:
@@ -144,8 +173,9 @@ class FedBatches:
     """A running digest of all training batches, a pure function of what was fed in which order.
 
     Of each optimizer step it takes what each row read in all micro-batches of the step, one after another, and chains
-    the digest of that to those of the steps before (BLAKE2b, 8 bytes). So padding does not matter, nor in how many
-    segments a model with a memory reads a row; examples, their order, masks, labels and the ends of steps do.
+    the digest of that to those of the steps before (BLAKE2b, 8 bytes). So padding does not matter, nor how a step is
+    divided into micro-batches, nor in how many segments a model with a memory reads a row; examples, their order,
+    masks, labels and the ends of steps do.
 
     Besides the last step's, it keeps the digests of the steps 1, 2, 4, 8, ... and of up to 32 multiples of one of them,
     so that a run can be compared with a longer one. Of several processes each digests its own share, see
@@ -160,18 +190,20 @@ class FedBatches:
         self._marks: dict[int, str] = {}
         self._stride = 1
         self._step = 0
-        self._micro = 0
+        self._micro = self._first_row = 0
         self._open: dict[tuple[int, int, str], list[bytes]] = {}
 
     def take(self, step: int, rows: Rows) -> None:
         if step != self._step:
             self._close()
             self._step, self._micro = step, 0
-        group = self._micro % self._groups
+        if self._micro % self._groups == 0:  # the rows of the step again, in their next segment
+            self._first_row = 0
         self._micro += 1
         for name, values in rows.items():
-            for row, value in enumerate(values):
-                self._open.setdefault((group, row, name), []).append(value)
+            for row, value in enumerate(values, start=self._first_row):
+                self._open.setdefault((0, row, name), []).append(value)
+        self._first_row += len(rows[READ[0]])
 
     def _close(self) -> None:
         if not self._open or self._chain is None:

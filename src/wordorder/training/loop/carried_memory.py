@@ -96,7 +96,8 @@ class Memories:
         return self._now[micro_batch % self._groups]
 
     def state_dict(self) -> list[dict[str, Tensor] | None] | None:
-        return [memory.state_dict() for memory in self._now] if self.carries else None
+        now = self._now if self._restored is None else self._restored
+        return [memory.state_dict() for memory in now] if self.carries else None
 
     def restore(self, checkpoint: Path, *, process: int, processes: int, device: torch.device) -> None:
         """Read the memories of a checkpoint, for the epoch that begins next."""
@@ -114,7 +115,7 @@ class Memories:
             if len(states) != len(memories):
                 raise RunFailed(
                     f"{checkpoint} holds the memories of {len(states)} micro-batches for each step, this run has "
-                    f"{len(memories)}; resume with the same gradient_accumulation_steps"
+                    f"{len(memories)}; resume with the same micro_batch_size"
                 )
             for memory, state in zip(memories, states, strict=True):
                 memory.load_state_dict(state, device)

@@ -57,7 +57,7 @@ class Evaluation:
             tally.reduce(lambda tensor: cast(Tensor, parts.accelerator.reduce(tensor, "sum")), self._join)
         scores = tally.scores()
         if not math.isfinite(scores["loss"]):
-            when = f"after step {training.state.global_step}"
+            when = f"after step {training.state.step}"
             raise RunFailed(f"the validation loss is {scores['loss']} {when}; {last_good(training.folder)}")
         return scores, tally.units
 
@@ -115,13 +115,12 @@ class Evaluation:
     def batches(
         self, dataset: Any, *, share: range | None = None, batch_size: int | None = None
     ) -> "DataLoader[dict[str, Tensor]]":
-        args = self._parts.args
         return DataLoader(
             dataset,
-            batch_size=batch_size or args.per_device_eval_batch_size,
+            batch_size=batch_size or self._parts.eval_batch_size,
             sampler=cast(Any, self.share(dataset) if share is None else share),
             collate_fn=self._collate,
-            num_workers=args.dataloader_num_workers,
+            num_workers=self._parts.settings.workers,
             generator=torch.Generator(),  # keeps evaluation from drawing on the global one
         )
 
@@ -152,7 +151,7 @@ class RunningTextEvaluation(Evaluation):
             return
         text = text.in_segments(text.length // self._segments)
         share = slice(self._parts.processes.index, None, self._parts.processes.count)
-        for lanes in text.scoring_lanes(share, most=self._parts.args.per_device_eval_batch_size):
+        for lanes in text.scoring_lanes(share, most=self._parts.eval_batch_size):
             yield self.batches(lanes, share=range(len(lanes)), batch_size=lanes.rows)
 
 
@@ -190,7 +189,7 @@ class TranslationEvaluation(Evaluation):
             dataset,
             share,
             collate=self._collate,
-            batch_size=parts.args.per_device_eval_batch_size,
+            batch_size=parts.eval_batch_size,
             device=parts.device,
         )
         done = 0

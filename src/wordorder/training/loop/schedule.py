@@ -44,6 +44,7 @@ def factor(kind: str, step: int, *, steps: int, warmup: int, decay: int = 0) -> 
             timescale = warmup or _TIMESCALE
             return 1.0 / math.sqrt((step + timescale - warmup) / timescale)
         case "warmup-stable-decay":
+            decay = min(decay, left)  # it begins after the warm-up
             fallen = (step - (steps - decay)) / max(1, decay)
             return 1.0 if fallen <= 0 else max(0.0, 1.0 - math.sqrt(min(1.0, fallen)))
         case _:

@@ -14,7 +14,7 @@ from wordorder.hints import MOST_HINTS
 from wordorder.limits import MOST_ARMS, MOST_FOLDS, MOST_RUNS, MOST_SEED, MOST_WORKERS
 from wordorder.section import Section, Several, unknown_choice, unknown_name, value_fault
 
-SECTIONS = ("data", "tokenizer", "model", "training", "compare")
+SECTIONS = ("data", "task", "tokenizer", "model", "training", "compare")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 

@@ -112,7 +112,7 @@ def summary_of(name: str) -> dict[str, Any]:
     path = packaged_recipes()[name]
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
-    task = read_tables(path).get("data", {}).get("task", "classification")
+    task = read_tables(path).get("task", {}).get("name", "classification")
     return {"name": name, "task": task, "minutes": _minutes(comment), "about": lines[0].lstrip("# ")}
 
 

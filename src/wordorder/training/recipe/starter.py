@@ -11,13 +11,13 @@ from shlex import quote
 from typing import Any
 
 from wordorder.data.reading_log import ReadingLog
-from wordorder.data.settings import generated_task
+from wordorder.data.settings import DataSettings, generated_task
 from wordorder.data.sources import find_files
 from wordorder.data.table import Texts
 from wordorder.durable import write_text
 from wordorder.errors import BadInput
 from wordorder.streams import printable
-from wordorder.tasks import TASKS, DataConfig
+from wordorder.tasks import TASKS, TaskOptions, task_options
 from wordorder.tasks.preparation import read
 from wordorder.training.recipe.packaged import ENDING
 from wordorder.training.recipe.recipe import read_recipe
@@ -65,10 +65,11 @@ _ARMS = {
 
 
 COLUMNS = {"text_column": "text", "label_column": "label", "target_column": "target"}
-"""Keys of [data] that name a column -> its usual name. `wordorder init` has an option for each."""
+"""Keys that name a column, the first of [data] and the others of [task] -> its usual name. `wordorder init` has an
+option for each."""
 
 
-_WRITTEN = ("source", "task", "length", "validation_fraction", "test_fraction", "target_source")
+_WRITTEN = ("source", "name", "length", "validation_fraction", "test_fraction", "target_source")
 
 
 def write_starter(
@@ -79,7 +80,7 @@ def write_starter(
     translations: str | None = None,
     encodings: Sequence[str] = (),
     columns: Mapping[str, str | None] | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
     """Write a recipe that compares encodings on a source, and check it.
 
@@ -92,7 +93,7 @@ def write_starter(
         translations: for translation, the file with the translations of the lines of `data`; None: the column target.
         encodings: as `model.encoding`; without any, four usual ones of the network.
         columns: keys of `COLUMNS` -> the name of this column in the source; None: the usual one.
-        options: other keys of [data], which say how the source is read.
+        options: "data" and "task" -> other keys of these sections, which say how the source is read.
 
     Raises:
         BadInput: the task or an encoding is unknown, the source is not there or cannot be used, or the file exists.
@@ -106,18 +107,21 @@ def write_starter(
     named = {key: name for key, name in (columns or {}).items() if name is not None}
     if generated_task(data) is not None:
         raise BadInput(f"--data: {data} is generated; copy a recipe (wordorder init demo) and set data.source in it")
-    options = dict(options or {})
-    for key in sorted(options.keys() & {*_WRITTEN, *COLUMNS}):
-        raise BadInput(f"--set data.{key}: init writes this key itself; use its option, or edit the recipe")
-    source = _found(data, "source")
-    other = None if translations is None else _found(translations, "target_source")
-    section = DataConfig(source=source, task=task, target_source=other, **options)
+    of_data, of_task = (dict((options or {}).get(section, {})) for section in ("data", "task"))
+    for section, keys in (("data", of_data), ("task", of_task)):
+        for key in sorted(keys.keys() & {*_WRITTEN, *COLUMNS}):
+            raise BadInput(f"--set {section}.{key}: init writes this key itself; use its option, or edit the recipe")
+    source = _found(data, "data.source")
+    other = {} if translations is None else {"target_source": _found(translations, "task.target_source")}
     for key in sorted(named.keys() - _columns_of(task, translations)):
         raise BadInput(
             f"{_option(key)}: {task} reads no such column{' beside --target' * bool(translations)}; leave it out"
         )
+    text_column: dict[str, Any] = {key: name for key, name in named.items() if key == "text_column"}
+    others = {key: name for key, name in named.items() if key != "text_column"}
     try:
-        size, texts = _measured(source, section.having(**named))
+        settings = DataSettings(source=source, **of_data, **text_column)
+        size, texts = _measured(settings, task_options({"name": task, **other, **of_task, **others}))
     except BadInput as error:
         raise BadInput([_with_options(fault) for fault in error.faults]) from None
     documents = None if texts is None else len(texts)
@@ -127,9 +131,9 @@ def write_starter(
             " one each; give more text, or a file for each document, such as 'texts/*.txt'"
         )
     held_out = _held_out(task, documents)
-    lines = _column_lines(task, translations, named)
-    lines += "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in options.items())
-    text = _text(data, task, target, lines, encodings, size, held_out)
+    columns_of_data, columns_of_task = _column_lines(task, translations, named)
+    read = columns_of_data + _lines_of(of_data), columns_of_task + _lines_of(of_task)
+    text = _text(data, task, target, read, encodings, size, held_out)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
@@ -158,7 +162,7 @@ def _option(key: str) -> str:
 
 def _with_options(fault: str) -> str:
     for key in COLUMNS:
-        fault = fault.replace(f"data.{key}", _option(key))
+        fault = fault.replace(f"data.{key}", _option(key)).replace(f"task.{key}", _option(key))
     return fault
 
 
@@ -169,22 +173,23 @@ def _found(source: str, name: str) -> str:
     return found
 
 
-def _measured(source: str, section: DataConfig) -> tuple[int, Texts | None]:
+def _measured(data: DataSettings, options: TaskOptions) -> tuple[int, Texts | None]:
     """Return the characters of a source and its texts; of one that is large or elsewhere its bytes, and None."""
+    source = data.source
     if source.startswith("hub:"):
         return _MEDIUM, None
     if source == "sotu":
         size = _MEDIUM
     else:
         log = ReadingLog()
-        files = [Path(source)] if Path(source).is_file() else find_files("data.source", source, section.format, log)[1]
+        files = [Path(source)] if Path(source).is_file() else find_files("data.source", source, data.format, log)[1]
         for line in log.lines():
             print(printable(line), file=sys.stderr)
         size = sum(file.stat().st_size for file in files if file.exists())  # reading names a link that leads nowhere
     if size > _MOST_READ:
         return size, None
     # files may be packed, or have more in them than texts
-    texts = read(section)
+    texts = read(data, options)
     return int(texts.numbers("characters").sum()), texts
 
 
@@ -195,25 +200,33 @@ def _held_out(task: str, documents: int | None) -> float:
     return 0.1 if documents is not None and documents < _FEW_DOCUMENTS else 0.05
 
 
-def _column_lines(task: str, translations: str | None, named: Mapping[str, str]) -> str:
+def _lines_of(values: Mapping[str, Any]) -> str:
+    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
+
+
+def _column_lines(task: str, translations: str | None, named: Mapping[str, str]) -> tuple[str, str]:
+    """Return the lines of [data] and of [task] that say where texts, labels and translations are."""
     read = _columns_of(task, translations)
     what = {
         "text_column": "the text",
         "label_column": "the class" if TASKS[task].labels == "class" else "the number to predict",
         "target_column": "its translation",
     }
-    lines = "".join(
-        f"{key} = {_quoted(named.get(key, usual))}  # column with {what[key]}\n"
+    lines = {
+        key: f"{key} = {_quoted(named.get(key, usual))}  # column with {what[key]}\n"
         for key, usual in COLUMNS.items()
         if key in named or (len(read) > 1 and key in read)  # plain text has no columns to name
-    )
+    }
+    of_data = lines.pop("text_column", "")
     if translations is not None:
-        lines += f"target_source = {_quoted(translations)}  # its n-th line translates the n-th line of source\n"
-    return lines
+        lines["target_source"] = (
+            f"target_source = {_quoted(translations)}  # its n-th line translates the n-th line of source\n"
+        )
+    return of_data, "".join(lines.values())
 
 
 def _text(
-    data: str, task: str, target: Path, columns: str, encodings: Sequence[str], size: int, fraction: float
+    data: str, task: str, target: Path, read: tuple[str, str], encodings: Sequence[str], size: int, fraction: float
 ) -> str:
     from wordorder.encodings import canonical_name
 
@@ -229,13 +242,13 @@ def _text(
         tokenizer = f'kind = "{pieces}"  # pieces of words, learned from the training texts\n'
         tokenizer += f"vocab_size = {sizes.pieces}  # at most so many different pieces\n"
     sparse = "sparse_prediction = true  # logits at masked places only: faster\n" if kind.masks_tokens else ""
-    evaluated = "eval_steps = 0.2  # validate five times\nsave_steps = 0.2  # and save a checkpoint as often\n"
+    evaluated = "evaluate_every = 0.2  # validate, and save a checkpoint, five times\n"
     tokens = size * (1 - 2 * fraction) / (1 if letters else _CHARACTERS_PER_PIECE)
     steps, passes = _steps(tokens / (_BATCH * length))
     trained = f"{steps}{evaluated}"
     if kind.labels is not None or kind.translates:
-        trained = f'num_train_epochs = {sizes.epochs}  # passes over the training texts\neval_strategy = "epoch"  # '
-        trained += "validate and save after each\nsave_total_limit = 1  # keep the best checkpoint only\n"
+        trained = f'epochs = {sizes.epochs}  # passes over the training texts\nevaluate_every = "epoch"  # '
+        trained += "validate and save after each\nkeep_checkpoints = 1  # the best one only\n"
         passes = sizes.epochs
     dropout = 0.1 if passes >= _FEW_PASSES else 0.0
     arms = "".join(
@@ -254,11 +267,13 @@ def _text(
 # All keys: wordorder list schema. All encodings: wordorder list.
 [data]
 source = {_quoted(data)}  # a file, folder or glob, or hub:NAME
-task = "{task}"
-{columns}length = {length}  # tokens of an example
+{read[0]}length = {length}  # tokens of an example
 validation_fraction = {fraction}  # share of the documents that chooses the checkpoint
 test_fraction = {fraction}  # share of the documents that is scored once, at the end
 
+[task]
+name = "{task}"
+{read[1]}
 [tokenizer]
 {tokenizer}
 [model]
@@ -271,8 +286,8 @@ hidden_dropout_prob = {dropout}  # 0.0 where the text is read less than three ti
 attention_probs_dropout_prob = 0.0
 {sparse}
 [training]
-{trained}per_device_train_batch_size = {_BATCH}  # examples of a step
-per_device_eval_batch_size = 128
+{trained}batch_size = {_BATCH}  # examples of a step
+eval_batch_size = 128
 learning_rate = {sizes.rate:g}  # of the arms that are not tuned
 warmup_steps = 0.06  # share of the steps in which the rate rises
 weight_decay = 0.01

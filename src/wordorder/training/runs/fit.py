@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -27,22 +27,24 @@ from wordorder.models import build_config, build_model, config_fields, host_conf
 from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
+from wordorder.tasks.translation import TranslationOptions
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.checkpoints.weights import load_body
-from wordorder.training.loop.batches import FedBatches, WithRows, of_all_processes, training_loader
+from wordorder.training.loop.accelerate import Parts, device_of, place
+from wordorder.training.loop.batches import FedBatches, StepSampler, of_all_processes, training_loader
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
 from wordorder.training.loop.interruption import Interruption
-from wordorder.training.loop.loop import Log, Loop, StepLoss
+from wordorder.training.loop.log import Log, running_trackers
+from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.meter import Meter, cpu_threads
 from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
 from wordorder.training.loop.saving import Saving
+from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.loop.training import Training
-from wordorder.training.loop.training import prepare as prepare_model
-from wordorder.training.recipe.arguments import build_arguments, running_trackers
 from wordorder.training.recipe.pretrained import find_word_vectors, is_host, naming_the_key, weights_content
 from wordorder.training.recipe.recipe import Recipe
-from wordorder.training.recipe.training_section import BEAMS
+from wordorder.training.recipe.settings import LAST
 from wordorder.training.runs import folder as files
 from wordorder.training.runs.folder import (
     ENVIRONMENT,
@@ -64,7 +66,7 @@ def train_and_test(
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     there = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
     try:
-        with cpu_threads(recipe.training.get("threads")):
+        with cpu_threads(recipe.training.threads):
             return _train_and_test(recipe, prepared, folder, start=start, shown=shown)
     except BadInput:  # nothing was started: an epoch has not one batch
         if is_main() and not checkpoints(folder):
@@ -85,7 +87,8 @@ def _take_back(folder: Path, there: Collection[str], missing: Sequence[Path]) ->
 def _train_and_test(
     recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool | Progress
 ) -> RunResult:
-    seed, task = recipe.training["seed"], TASKS[recipe.data.task]
+    settings, task = recipe.training, TASKS[recipe.task.name]
+    seed = settings.seed
     config = make_config(recipe, prepared)
     state = None if start is None else read_state(start)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
@@ -95,22 +98,19 @@ def _train_and_test(
         with quiet_libraries(), naming_the_key():
             model, origin = load_host(**_host_parts(recipe, prepared), seed=seed, weights=begins)
     else:
-        model: Any = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
+        model: Any = build_model(config, model_class(recipe.network, recipe.task.name), seed=seed)
         if begins and saved_model is not None:
             origin = load_body(model, saved_model, with_head=task.predicts_tokens)
         elif begins:
             vectors = _start_from_word_vectors(model, prepared)
     if begins and saved_model is not None:
         pretrained = {"folder": str(saved_model), "content": weights_content(saved_model), **origin}
-    arguments = build_arguments(recipe.training, folder, (*task.metrics, *task.answer_metrics))
-    examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
         make_folder(folder)
         clean(folder)
-        rewrite_curve(folder, state.log_history if state else ())
+        rewrite_curve(folder, state.log if state else ())
         write_json(folder / files.DATA, prepared.statistics)
         write_text(folder / files.RECIPE, recipe.to_toml())
-        write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
     progress = choose_progress(folder.name, shown=shown and is_main()) if isinstance(shown, bool) else shown
     if pretrained is not None:
         if is_main():
@@ -121,18 +121,31 @@ def _train_and_test(
         progress.say(vectors)
     for line in prepared.log.lines():
         progress.advise(line)
-    meter = Meter(arguments.device, targets=task.translates)
-    first_step = state.global_step + 1 if state else 0
+    meter = Meter(device_of(settings), targets=task.translates)
+    first_step = state.step + 1 if state else 0
     try:
-        reporters = recipe.training.get("report_to")
-        with (
-            running_trackers(reporters, folder, first_step=first_step) as trackers,
-            quiet_libraries(),
-            Interruption() as interruption,
-        ):
-            parts = prepare_model(model, arguments, tokenizer=prepared.tokenizer)
-            groups = arguments.gradient_accumulation_steps // recipe.segments_per_step
+        with quiet_libraries(), Interruption() as interruption, ExitStack() as stack:
+            parts = place(model, settings, tokenizer=prepared.tokenizer)
+            # after the processes know each other, since trackers ask which one they are in
+            trackers = stack.enter_context(running_trackers(settings.trackers, folder, first_step=first_step))
+            if is_main():
+                write_environment(folder, parts.device, seed=seed, resumed=start is not None)
+            # what the process reads in each step
+            examples, order = _training_examples(recipe, prepared, parts)
             in_lanes = isinstance(prepared.validation, RunningText)
+            batches = StepSampler(
+                order,
+                batch_size=settings.batch_size,
+                micro_batch_size=parts.micro_batch_size,
+                segments=settings.segments_per_step if in_lanes else 1,
+                process=parts.processes.index,
+                processes=parts.processes.count,
+            )
+            pinned = parts.device.type == "cuda"
+            loader = training_loader(
+                examples, batches, collate=prepared.collate, workers=settings.workers, pinned=pinned
+            )
+            groups = batches.micro_batches(0) // batches.segments
             training = Training(
                 parts=parts,
                 folder=folder,
@@ -142,23 +155,21 @@ def _train_and_test(
                 memories=Memories(groups, carries=has_memory(config)) if in_lanes else None,
             )
             evaluation = _evaluation(recipe, prepared, training)
-            keep_steps = recipe.training.get("keep_steps") or ()
-            saving = Saving(training, tokenizer=prepared.tokenizer, keep_steps=keep_steps)
+            saving = Saving(training, tokenizer=prepared.tokenizer)
             cls, pad = (int(getattr(prepared.tokenizer, f"{role}_token_id")) for role in ("cls", "pad"))
             loop = Loop(
                 training=training,
-                loader=training_loader(examples, order, arguments, collate=WithRows(prepared.collate)),
-                order=order,
-                loss=StepLoss(training, partial(task.before_smoothing, start=cls, padding=pad)),
+                batches=batches,
+                loader=loader,
+                loss=StepLoss(parts, partial(task.before_smoothing, start=cls, padding=pad)),
                 evaluation=evaluation,
                 validation=prepared.validation,
+                higher_is_better=_higher_is_better(recipe),
                 saving=saving,
                 log=Log(training, trackers=trackers),
                 interruption=interruption,
-                decay_all=bool(recipe.training.get("decay_all_parameters")),
-                encoding_rate=recipe.training.get("encoding_learning_rate", 1.0),
             )
-            if start is not None and state is not None and state.global_step >= state.max_steps:
+            if start is not None and state is not None and state.step >= state.steps:
                 saving.restore_finished(start)  # killed after the last step
             else:
                 loop.train(start)
@@ -166,7 +177,7 @@ def _train_and_test(
             return _finish(training, evaluation, saving, prepared, seed=seed)
     except torch.OutOfMemoryError as error:
         text = str(error).splitlines()[0]
-        raise RunFailed(f"out of memory: {text}; lower training.per_device_train_batch_size") from error
+        raise RunFailed(f"out of memory: {text}; lower training.micro_batch_size") from error
     finally:
         meter.close()
         progress.close()
@@ -186,7 +197,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
     if recipe.pretrained is None and adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
         known["cls_token_id"] = prepared.tokenizer.cls_token_id
     known |= _labels(recipe, prepared)
-    task = TASKS[recipe.data.task]
+    task = TASKS[recipe.task.name]
     if task.writes:
         # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
         in_lanes = isinstance(prepared.validation, RunningText)
@@ -208,11 +219,11 @@ def _labels(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
         fields["id2label"] = dict(enumerate(prepared.label_names))
         fields["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
         fields["num_labels"] = len(prepared.label_names)
-    return fields | TASKS[recipe.data.task].model_fields(prepared)
+    return fields | TASKS[recipe.task.name].model_fields(prepared)
 
 
 def _host_parts(recipe: Recipe, prepared: PreparedData) -> dict[str, Any]:
-    kind = model_class(recipe.network, recipe.data.task)
+    kind = model_class(recipe.network, recipe.task.name)
     labels = _labels(recipe, prepared)
     return {"folder": Path(str(recipe.pretrained)), "kind": kind, "fields": recipe.model, "labels": labels}
 
@@ -238,51 +249,53 @@ def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
 
 
 def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:
-    task, asked = TASKS[recipe.data.task], recipe.training
+    task, settings = TASKS[recipe.task.name], recipe.training
 
     def make_tally(device: torch.device, examples: Any) -> Tally:
-        return task.tally(device, recipe.data, classes=prepared.label_names, examples=[examples])
+        return task.tally(device, recipe.task, classes=prepared.label_names, examples=[examples])
 
-    chosen = asked.get("metric_for_best_model")
-    headline = task.progress_metric if chosen in (None, "loss") else chosen
+    headline = task.progress_metric if settings.select in ("loss", LAST) else settings.select
     common: dict[str, Any] = {"collate": prepared.collate, "make_tally": make_tally, "headline": headline}
-    if task.translates:
+    if isinstance(recipe.task, TranslationOptions):
         assert recipe.data.length is not None  # reading a recipe fills it in
         search = Search(
-            num_beams=asked.get("generation_num_beams") or BEAMS,
+            num_beams=recipe.task.beams,
             # one more than a target has: the token that it starts from counts too
-            max_length=asked.get("generation_max_length") or recipe.data.length + 1,
+            max_length=recipe.task.max_target_length or recipe.data.length + 1,
         )
         return TranslationEvaluation(
             training,
             tokenizer=prepared.tokenizer,
             search=search,
-            always=bool(asked.get("predict_with_generate")),
-            bleu_tokenizer=recipe.data.bleu_tokenizer,
+            always=recipe.task.translate_while_training,
+            bleu_tokenizer=recipe.task.bleu_tokenizer,
             reported=prepared.validation if prepared.test is None else prepared.test,
             **common,
         )
     if isinstance(prepared.validation, RunningText):
-        stride = asked.get("eval_stride")
-        return RunningTextEvaluation(training, segments=recipe.segments_per_step, stride=stride, **common)
+        segments, stride = settings.segments_per_step, settings.eval_stride
+        return RunningTextEvaluation(training, segments=segments, stride=stride, **common)
     return Evaluation(training, **common)
 
 
-def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -> tuple[Any, EpochOrder]:
+def _higher_is_better(recipe: Recipe) -> bool:
+    task, generated = TASKS[recipe.task.name], recipe.data.generated is not None
+    metrics = task.metrics_of(generated)
+    return any(metric.higher_is_better for metric in metrics if metric.key == recipe.training.select)
+
+
+def _training_examples(recipe: Recipe, prepared: PreparedData, parts: Parts) -> tuple[Any, EpochOrder]:
     """Return the training examples by (epoch, index), and their order: lanes come as they are."""
-    train, task = prepared.train, TASKS[recipe.data.task]
-    seed, segments = recipe.training["seed"], recipe.segments_per_step
+    train, task, settings = prepared.train, TASKS[recipe.task.name], recipe.training
     if isinstance(train, RunningText):
-        micro_batches = arguments.gradient_accumulation_steps // segments
-        rows = arguments.per_device_train_batch_size * micro_batches * arguments.world_size
-        lanes = train.training_lanes(rows, seed=seed, parts=segments)
-        return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
+        lanes = train.training_lanes(settings.batch_size, seed=settings.seed, parts=settings.segments_per_step)
+        return lanes, EpochOrder(len(lanes), seed=settings.seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
     if task.grouped_by_length and lengths is not None:
         # the batch of all processes, so that they read together what one would
-        batch = arguments.per_device_train_batch_size * arguments.world_size
-        return train, LengthGroupedEpochOrder(lengths, batch_size=batch, seed=seed)
-    return train, EpochOrder(len(train), seed=seed)
+        together = parts.micro_batch_size * parts.processes.count
+        return train, LengthGroupedEpochOrder(lengths, batch_size=together, seed=settings.seed)
+    return train, EpochOrder(len(train), seed=settings.seed)
 
 
 def _finish(
@@ -293,9 +306,9 @@ def _finish(
     reported = prepared.validation if prepared.test is None else prepared.test
     found, units = evaluation.scores_and_units(reported)
     state, meter, processes = training.state, training.meter, training.parts.processes
-    kept = state.best_global_step if training.parts.args.load_best_model_at_end else None
-    step = kept or state.global_step  # of the weights that the model has now
-    on_validation = found if reported is prepared.validation else _logged(state.log_history, step)
+    kept = None if training.parts.settings.select == LAST else state.best_step
+    step = kept or state.step  # of the weights that the model has now
+    on_validation = found if reported is prepared.validation else _logged(state.log, step)
     scores: dict[str, Any] = {"validation": on_validation or evaluation.scores(prepared.validation)}
     if prepared.test is not None:
         scores["test"] = found
@@ -308,7 +321,7 @@ def _finish(
         "tokens_per_second": tokens / max(meter.seconds, 1e-9),
         "peak_memory_bytes": peak,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "steps": state.global_step,
+        "steps": state.step,
         "seed": seed,
         "best_step": step,
         "batches": of_all_processes(processes.everyones(training.digest.found())),
@@ -329,14 +342,14 @@ def _finish(
         if units is not None:
             fingerprint = str(prepared.statistics["fingerprint"])
             write_unit_scores(folder, units, reported.unit_documents, data=fingerprint)
-        rewrite_curve(folder, state.log_history)  # its rows were appended without waiting for the disk
+        rewrite_curve(folder, state.log)  # its rows were appended without waiting for the disk
         write_json(folder / files.METRICS, metrics)  # last of all: it says that all the rest is there
     training.parts.accelerator.wait_for_everyone()
     split, last = list(scores.items())[-1]
     progress.say(f"{'optimistic ' if twice else ''}{split} {evaluation.in_short(last)}")
     if is_main():
         return read_result(folder)
-    return RunResult(metrics=metrics, model_dir=folder / files.MODEL, curve=curve_rows(state.log_history))
+    return RunResult(metrics=metrics, model_dir=folder / files.MODEL, curve=curve_rows(state.log))
 
 
 def _logged(log: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:

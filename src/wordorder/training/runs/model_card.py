@@ -32,7 +32,7 @@ def write_run_card(
     """
     recipe = read_toml(run_folder / RECIPE)
     values = _json(run_folder / METRICS) if metrics is None else metrics
-    source, task = str(recipe["data"].get("source", "")), TASKS.get(str(recipe["data"].get("task", "")))
+    source, task = str(recipe["data"].get("source", "")), TASKS.get(str(recipe.get("task", {}).get("name", "")))
     summary = (
         f"A model that {task.summary if task else 'reads texts'}, trained by `wordorder train` on"
         f" {code(without_folders(source))}."

@@ -14,7 +14,6 @@ from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
 from wordorder.limits import one_line, read_model, read_toml
 from wordorder.streams import printable
-from wordorder.tasks import TASKS
 from wordorder.training.checkpoints.checkpoint import (
     MANIFEST,
     checkpoints,
@@ -26,9 +25,9 @@ from wordorder.training.checkpoints.checkpoint import (
 from wordorder.training.loop.interruption import stopping_at_once
 from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
-from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
+from wordorder.training.recipe.settings import looks
 from wordorder.training.runs import folder as files
-from wordorder.training.runs.folder import Data, Environment, RunResult, locked, read_result
+from wordorder.training.runs.folder import Data, RunResult, locked, read_result
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
@@ -76,10 +75,10 @@ def run(
             f"model.pretrained: {recipe.raw['model']['pretrained']} has a folder for each arm; use wordorder compare, "
             "or name one by --set model.pretrained=..."
         )
-    place = recipe.training.get("output_dir") if output_dir is None else str(output_dir)
+    place = recipe.training.output_dir if output_dir is None else str(output_dir)
     if is_url(place):
         raise BadInput(f"training.output_dir: {place}: only a comparison writes to an object store; name a folder")
-    changes: dict[str, Any] = {"training.seed": recipe.training["seed"] if seed is None else seed}
+    changes: dict[str, Any] = {"training.seed": recipe.training.seed if seed is None else seed}
     if output_dir is not None:
         changes["training.output_dir"] = str(output_dir)
     with stopping_at_once():
@@ -152,7 +151,7 @@ def _prepare(recipe: Recipe) -> "PreparedData":
     from wordorder.training.loop.processes import first_process_first
 
     with first_process_first():
-        return prepare(recipe.data, recipe.tokenizer, seed=recipe.training["seed"])
+        return prepare(recipe.data, recipe.task, recipe.tokenizer, seed=recipe.training.seed)
 
 
 def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
@@ -209,32 +208,9 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     except (OSError, ValueError) as error:
         raise BadInput(_not_comparable(path, error)) from None
     now = tomllib.loads(recipe.to_toml())
-    faults = differences(_with_rows_shared_out(before, now, folder), now)
+    faults = differences(before, now)
     if faults:
         raise BadInput([f"--resume: {fault}; {folder} was made with the former" for fault in faults])
-
-
-def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the old recipe with the new batch size, if another number of processes reads as many rows a step.
-
-    Two processes with batches of 8 go on as one with 16, or as one with 8 that accumulates twice as often; where
-    batches hold examples of about one length, as one with 16 only.
-    """
-    size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
-    try:
-        processes = read_model(folder / files.ENVIRONMENT, Environment).processes
-        tables = [recipe["training"] for recipe in (before, now)]
-        then, here = (
-            (table[size] * count, table[pieces])
-            for table, count in zip(tables, (processes, process_count()), strict=True)
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return before  # another check reports what is wrong
-    if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
-        return before
-    if TASKS[now["data"]["task"]].grouped_by_length and then != here:
-        return before
-    return {**before, "training": {**tables[0], size: tables[1][size], pieces: tables[1][pieces]}}
 
 
 def _check_data(prepared: "PreparedData", folder: Path) -> None:
@@ -262,19 +238,19 @@ def _not_comparable(path: Path, error: Exception) -> str:
 
 def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
     classes = len(prepared.label_names)
-    if recipe.training.get("metric_for_best_model") == "f1" and classes != 2:
+    if recipe.training.select == "f1" and classes != 2:
         raise BadInput(
-            f"training.metric_for_best_model: f1 is that of the second of two classes, but the data has {classes}: "
+            f"training.select: f1 is that of the second of two classes, but the data has {classes}: "
             f"{', '.join(prepared.label_names[:8])}; take macro_f1"
         )
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
-    for section in ("data", "tokenizer", "model", "training"):
+    for section in ("data", "task", "tokenizer", "model", "training"):
         old, new = before.get(section, {}), now.get(section, {})
         for name in sorted(old.keys() | new.keys()):
-            free = section == "training" and name in NO_EFFECT_ON_RESULTS
+            free = section == "training" and name in looks()
             if not free and old.get(name) != new.get(name):
                 found.append(f"{section}.{name} was {old.get(name)!r}, now {new.get(name)!r}")
     return found

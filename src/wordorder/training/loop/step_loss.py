@@ -1,0 +1,77 @@
+"""Losses that add up to the mean over an optimizer step, whatever its micro-batches and processes."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from transformers.trainer_pt_utils import LabelSmoother
+
+from wordorder.models.pretrained import with_memory_loss
+from wordorder.tasks.scores import IGNORED
+from wordorder.training.loop.accelerate import Parts
+
+
+class StepLoss:
+    """The loss of a micro-batch, as its share of the mean of a step.
+
+    A model that takes `num_items_in_batch` divides its sum by the predicted tokens of the whole step. The mean over
+    examples that another one returns is weighted by the micro-batch's share of the step's examples.
+    """
+
+    def __init__(self, parts: Parts, before_smoothing: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._parts, self._before_smoothing = parts, before_smoothing
+        model = parts.model
+        # Such a model predicts each token from those before it, so that the first one is never predicted.
+        self._shifts = type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+        takes = inspect.signature(model.forward).parameters
+        # transformers' other heads take any keyword, and most of them drop this one
+        hands_on = self._shifts or getattr(model, "accepts_loss_kwargs", False)
+        named = "num_items_in_batch" in takes or (
+            hands_on and any(one.kind == one.VAR_KEYWORD for one in takes.values())
+        )
+        # The loss of numbers is a mean whatever it is told.
+        self._divides = named and getattr(model.config, "problem_type", None) != "regression"
+        epsilon = parts.settings.label_smoothing
+        self._smoother: Callable[..., Tensor] | None = LabelSmoother(epsilon=epsilon) if epsilon else None
+
+    def items(self, batches: Sequence[Mapping[str, Any]]) -> Tensor | None:
+        """Return the number of predicted tokens in the micro-batches of a step, of all processes together."""
+        if not self._divides or not batches or not {"labels", "shift_labels"} & batches[0].keys():
+            return None
+        counted = sum(self._labels(batch).ne(IGNORED).sum() for batch in batches)
+        assert isinstance(counted, Tensor)
+        counted = counted.to(self._parts.device)
+        if self._parts.processes.count > 1:
+            counted = self._parts.accelerator.gather(counted).sum()
+        # a floating-point number, as transformers divides by; where a step of answers has none, its loss is 0
+        return counted.clamp(min=1) / 1
+
+    def _labels(self, batch: Mapping[str, Any]) -> Tensor:
+        if "shift_labels" in batch:
+            return batch["shift_labels"]
+        return batch["labels"][..., 1:] if self._shifts else batch["labels"]
+
+    def __call__(
+        self, model: Any, batch: dict[str, Any], *, items: Tensor | None, rows: int, examples: int
+    ) -> tuple[Tensor, Any]:
+        """Return the loss to add to those of the step's other micro-batches, and the model's output.
+
+        Args:
+            items: of the step, see `items`.
+            rows: examples of this micro-batch from which something is learned.
+            examples: those of the step, in all processes.
+        """
+        labels = None
+        if self._smoother is not None:
+            batch = self._before_smoothing(batch)
+            labels = batch.pop("labels", None)
+        scaled, processes = self._divides and items is not None, self._parts.processes.count
+        output = model(**batch, **({"num_items_in_batch": items} if scaled else {}))
+        if labels is None or self._smoother is None:
+            loss = output["loss"]
+        else:
+            loss = self._smoother(output, labels, num_items_in_batch=items if scaled else None)
+            loss = with_memory_loss(loss, output.get("memory_loss"), labels, items if scaled else None)
+        # DDP takes the mean over processes
+        return (loss if scaled else loss * (rows / examples)) * processes, output
