@@ -15,6 +15,7 @@ from wordorder.comparison.pipeline import prepare
 from wordorder.comparison.report.table import rates_tried
 from wordorder.comparison.results_file import parse_results
 from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
+from wordorder.training.recipe import recipe as recipes
 
 
 @pytest.fixture(autouse=True)
@@ -306,6 +307,15 @@ def test_a_rate_that_diverges_is_an_answer_unless_all_do(make_recipe, log, monke
     assert [arm["learning_rate"] for arm in results["arms"]] == [0.002, 0.001, 0.002]
     assert [trial["loss"] is None for trial in results["tuning"] if trial["arm"] == "rope"] == [False, True]
     assert results["failed"][0]["stage"] == "tuning"
+
+
+def test_a_recipe_is_checked_once_and_each_arm_once(make_recipe, log, monkeypatch):
+    """However many runs, rates and seeds there are."""
+    checked, check_run = [], recipes.check_run
+    monkeypatch.setattr(recipes, "check_run", lambda tables: checked.append(1) or check_run(tables))
+    results = run(make_recipe(seeds=[0, 1, 2], tune=[0.001, 0.002]))
+    assert len(results["rows"]) == 9
+    assert len(checked) == 1 + 3
 
 
 def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch, tmp_path):

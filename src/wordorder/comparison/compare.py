@@ -215,7 +215,7 @@ def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Stati
     """Prepare the data of every fold, so that its faults show before anything is trained."""
     if not config.folds:
         return {None: tools.prepare(recipe, config.seeds[0]).statistics}
-    recipes = {fold: recipe.with_overrides({"data.fold": fold}) for fold in config.folds}
+    recipes = {fold: recipe.with_run(fold=fold) for fold in config.folds}
     return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
 
 

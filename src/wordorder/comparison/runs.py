@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wordorder.comparison.fairness.arms import OWN_RATE, RATE
 from wordorder.comparison.fairness.own_arm import own_classes_of
 from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.results_file import GridEntry
@@ -130,13 +129,7 @@ def trials_of(arm: Arm, config: CompareConfig, folder: Path, trials: Iterable[tu
 
 def _run(arm: Arm, seed: int, rates: Rates | None, fold: int | None, folder: Path) -> Run:
     """Return a run with the arm's recipe for its seed (which may name the folder that it starts from), rates, fold."""
-    changes = {
-        "training.seed": seed,
-        RATE: rates and rates.rate,
-        OWN_RATE: rates and rates.factor,
-        "data.fold": fold,
-    }
-    recipe = arm.recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
+    recipe = arm.recipe.with_run(seed=seed, rate=rates and rates.rate, factor=rates and rates.factor, fold=fold)
     return Run(arm=arm.name, seed=seed, recipe=recipe, folder=folder, fold=fold)
 
 

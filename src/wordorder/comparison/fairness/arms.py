@@ -133,7 +133,7 @@ def _seed_faults(recipe: Recipe, compare: CompareConfig, arms: Sequence[Arm]) ->
     faults: list[str] = []
     for arm, seed in product(arms, sorted(seeds)):
         try:
-            found = arm.recipe.with_overrides({"training.seed": seed})
+            found = arm.recipe.with_run(seed=seed)
         except BadInput as error:
             faults += [f"compare.arms {arm.name!r}, seed {seed}: {fault}" for fault in error.faults]
             continue

@@ -95,7 +95,7 @@ def _fit_sizes(
     if config_of is None:
         from wordorder.training.runs.fit import make_config
 
-        own = recipe.with_overrides({"data.fold": compare.folds[0]}) if compare.folds else recipe
+        own = recipe.with_run(fold=compare.folds[0]) if compare.folds else recipe
         prepared = pipeline.prepare(own, compare.seeds[0])
         config_of = partial(make_config, prepared=prepared)
     reference = next(arm for arm in arms if arm.name == compare.reference)

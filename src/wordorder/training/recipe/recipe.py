@@ -3,7 +3,7 @@
 import copy
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +50,8 @@ class Recipe:
     """The section [compare]; None when the recipe has none."""
     raw: Mapping[str, Any]
     """The sections as they were read, overrides put in, without defaults."""
+    arms: Mapping[str, "Recipe"]
+    """Name of an arm -> its recipe; empty without [compare]."""
 
     @property
     def output_dir(self) -> Path:
@@ -73,14 +75,51 @@ class Recipe:
         """
         return _check(_changed(copy.deepcopy(dict(self.raw)), overrides), self.path)
 
-    def for_arm(self, arm: ArmConfig) -> "Recipe":
-        """Return the recipe of one arm: with its overrides, and without [compare], which is about all arms.
+    def with_run(
+        self,
+        *,
+        seed: int | None = None,
+        rate: float | None = None,
+        factor: float | None = None,
+        fold: int | None = None,
+        output_dir: Path | None = None,
+    ) -> "Recipe":
+        """Return the recipe of one run.
+
+        No other value goes with or against these, so that nothing but their range is checked anew, except where the
+        seed names the saved model that the run starts from.
+
+        Args:
+            seed, output_dir: of [training]; None leaves what is there, as everywhere.
+            rate: training.learning_rate.
+            factor: training.encoding_learning_rate.
+            fold: data.fold.
 
         Raises:
-            BadInput: an override is wrong; every fault is listed.
+            BadInput: a value is out of its range, or there is no saved model of this seed.
         """
-        raw = {section: copy.deepcopy(table) for section, table in self.raw.items() if section != "compare"}
-        return _check(_placed(_changed(raw, arm.overrides), self.compare, arm), self.path)
+        path = None if output_dir is None else str(output_dir)
+        values = {"seed": seed, "learning_rate": rate, "encoding_learning_rate": factor, "output_dir": path}
+        training = {name: value for name, value in values.items() if value is not None}
+        data = {} if fold is None else {"fold": fold}
+        changes = {f"training.{name}": value for name, value in training.items()}
+        changes |= {f"data.{name}": value for name, value in data.items()}
+        if SEED in str(self.raw["model"].get("pretrained")):
+            return self.with_overrides(changes)
+        return replace(
+            self,
+            data=self.data.having(**data),
+            training=self.training.having(**training),
+            raw=_changed(copy.deepcopy(dict(self.raw)), changes),
+            arms={
+                name: arm.with_run(seed=seed, rate=rate, factor=factor, fold=fold, output_dir=output_dir)
+                for name, arm in self.arms.items()
+            },
+        )
+
+    def for_arm(self, arm: ArmConfig) -> "Recipe":
+        """Return the recipe of one arm: with its overrides, and without [compare], which is about all arms."""
+        return self.arms[arm.name]
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return all sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
@@ -199,14 +238,16 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
     compare, compare_faults = check_compare(tables["compare"]) if "compare" in tables else (None, [])
     recipe, own_faults = check_run(_placed(tables, compare, compare.arms[0] if compare and compare.arms else None))
     faults += own_faults + compare_faults + _fold_faults(tables.get("data", {}), compare)
-    if compare is not None:
-        # A fault of the recipe itself shows in every arm; it is said once, above.
-        of_arms = ((arm.name, _arm_faults(tables, compare, arm)) for arm in compare.arms)
-        own = set(own_faults)
-        faults += [f"arm {name!r}: {fault}" for name, found in of_arms for fault in found if fault not in own]
+    arms: dict[str, Recipe] = {}
+    for arm in () if compare is None else compare.arms:
+        try:
+            arms[arm.name] = _of_arm(tables, compare, arm, path)
+        except BadInput as error:
+            # a fault of the recipe itself shows in every arm; it is said once, above
+            faults += [f"arm {arm.name!r}: {fault}" for fault in error.faults if fault not in own_faults]
     if faults or recipe is None:
         raise BadInput(faults)
-    return Recipe(**recipe, path=path, name=path.stem, compare=compare, raw=raw)
+    return Recipe(**recipe, path=path, name=path.stem, compare=compare, raw=raw, arms=arms)
 
 
 def _fold_faults(data: Mapping[str, Any], compare: CompareConfig | None) -> list[str]:
@@ -234,12 +275,17 @@ def _placed(tables: dict[str, Any], compare: CompareConfig | None, arm: ArmConfi
     return {**tables, "model": {**model, "pretrained": placed}, "training": training}
 
 
-def _arm_faults(tables: dict[str, Any], compare: CompareConfig, arm: ArmConfig) -> list[str]:
+def _of_arm(tables: dict[str, Any], compare: CompareConfig | None, arm: ArmConfig, path: Path) -> Recipe:
+    """Return the recipe of an arm; BadInput with every fault of its overrides."""
     outside = [name for name in arm.overrides if name.partition(".")[0] not in ("model", "training")]
     if outside:
-        return [f"{name}: an arm may only change [model] and [training], so that arms share data" for name in outside]
-    taken = [name for name in arm.overrides if name in ("training.seed", "training.output_dir")]
-    if taken:
-        return [f"{name}: is set by the comparison" for name in taken]
-    changed = copy.deepcopy(tables)
-    return _put(changed, arm.overrides) or check_run(_placed(changed, compare, arm))[1]
+        fault = "an arm may only change [model] and [training], so that arms share data"
+        raise BadInput([f"{name}: {fault}" for name in outside])
+    if taken := [name for name in arm.overrides if name in ("training.seed", "training.output_dir")]:
+        raise BadInput([f"{name}: is set by the comparison" for name in taken])
+    raw = {section: copy.deepcopy(table) for section, table in tables.items() if section != "compare"}
+    raw = _placed(_changed(raw, arm.overrides), compare, arm)
+    recipe, faults = check_run(raw)
+    if faults or recipe is None:
+        raise BadInput(faults)
+    return Recipe(**recipe, path=path, name=path.stem, compare=None, raw=raw, arms={})

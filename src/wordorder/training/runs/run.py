@@ -78,11 +78,8 @@ def run(
     place = recipe.training.output_dir if output_dir is None else str(output_dir)
     if is_url(place):
         raise BadInput(f"training.output_dir: {place}: only a comparison writes to an object store; name a folder")
-    changes: dict[str, Any] = {"training.seed": recipe.training.seed if seed is None else seed}
-    if output_dir is not None:
-        changes["training.output_dir"] = str(output_dir)
     with stopping_at_once():
-        recipe = recipe.with_overrides(changes)
+        recipe = recipe.with_run(seed=seed, output_dir=None if output_dir is None else Path(output_dir))
         folder = recipe.output_dir
         if fault := run_folder_fault(folder):
             raise BadInput(fault)
