@@ -20,7 +20,8 @@ from transformers import PreTrainedModel
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.memory import MEMORIES
 from wordorder.training import read_recipe, run
-from wordorder.training.checkpoints.checkpoint import find_newest, seal
+from wordorder.training.checkpoints.checkpoint import find_newest, read_state, seal
+from wordorder.training.loop.evaluation import Evaluation
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.saving import Saving
 from wordorder.training.runs import fit
@@ -343,6 +344,63 @@ def test_a_signal_after_the_last_step_stops_at_once_and_nothing_is_lost(
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "micro_step", None)
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+
+
+def send_within_evaluation(number, which, patch):
+    """Let a signal arrive in the which-th evaluation, when its first batch was scored; say how many batches were."""
+    evaluations, scored = [], []
+    original = Evaluation._until_stopped
+
+    def until_stopped(self, batches):
+        if self.training.active:
+            evaluations.append(1)
+        for count, batch in enumerate(original(self, batches)):
+            yield batch
+            if self.training.active and len(evaluations) == which:
+                scored.append(1)
+                if count == 0:
+                    os.kill(os.getpid(), number)
+
+    patch.setattr(Evaluation, "_until_stopped", until_stopped)
+    return scored
+
+
+@pytest.mark.parametrize("which", [1, 3, 5])
+def test_an_evaluation_is_given_up_for_a_signal_and_made_up_for(recipe_file, tmp_path, monkeypatch, which):
+    """Five are due; the last one is that of the last step."""
+    with monkeypatch.context() as patch:
+        scored = send_within_evaluation(signal.SIGTERM, which, patch)
+        with pytest.raises(Stopped, match=f"stopped by SIGTERM after step {4 * which}; .*checkpoint-{4 * which}"):
+            go(recipe_file, "training.eval_batch_size=1", output_dir=tmp_path / "run")
+        assert len(scored) == 1
+    assert read_state(tmp_path / "run" / f"checkpoint-{4 * which}").score_due
+    again = go(recipe_file, "training.eval_batch_size=1", output_dir=tmp_path / "run", resume=True)
+    plain = go(recipe_file, "training.eval_batch_size=1", output_dir=tmp_path / "plain")
+    assert_same(again, plain)
+
+
+def test_an_evaluation_that_is_made_up_for_may_be_given_up_too(recipe_file, tmp_path, monkeypatch):
+    one = "training.eval_batch_size=1"
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            send_within_evaluation(signal.SIGTERM, 1, patch)
+            with pytest.raises(Stopped):
+                go(recipe_file, one, output_dir=tmp_path / "run", resume=True)
+        assert read_state(tmp_path / "run" / "checkpoint-4").score_due
+    again = go(recipe_file, one, output_dir=tmp_path / "run", resume=True)
+    assert_same(again, go(recipe_file, one, output_dir=tmp_path / "plain"))
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_running_text_is_given_up_and_made_up_for(recipe_file, tmp_path, monkeypatch):
+    settings = (*MEMORY, "model.memory=look-ahead", "training.eval_batch_size=1")
+    plain = go(recipe_file, *settings, output_dir=tmp_path / "plain")
+    with monkeypatch.context() as patch:
+        send_within_evaluation(signal.SIGTERM, 1, patch)
+        with pytest.raises(Stopped):
+            go(recipe_file, *settings, output_dir=tmp_path / "run")
+    assert [path.name for path in tmp_path.glob("run/checkpoint-*") if read_state(path).score_due]
+    assert_same(go(recipe_file, *settings, output_dir=tmp_path / "run", resume=True), plain)
 
 
 def test_a_signal_before_the_first_step_stops_at_once(recipe_file, tmp_path, monkeypatch, whole):

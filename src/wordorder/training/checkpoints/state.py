@@ -41,6 +41,8 @@ class TrainState(BaseModel):
     """Optimizer steps that count for the learning rate: not those that fp16 skipped."""
     batch_size: Number = 0
     """Examples that a step reads, in all processes together."""
+    score_due: bool = False
+    """True if a signal broke off the evaluation of this step; the run that goes on begins with it."""
     best_step: Number | None = None
     """Step of the best score; None: there is none yet, or its checkpoint was lost."""
     best_score: float | None = None

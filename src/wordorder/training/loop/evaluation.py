@@ -1,9 +1,10 @@
 """Exact scores of a model: sums over a data set by all processes together, divided once."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,12 +20,21 @@ from wordorder.training.checkpoints.weights import is_sharded
 from wordorder.training.loop.carried_memory import score_running_text
 from wordorder.training.loop.training import Training
 
+_Batch = TypeVar("_Batch")
+
+
+class GivenUp(Exception):
+    """Raised where an evaluation is broken off, since the run is asked to stop."""
+
 
 class Evaluation:
     """Scores a data set: nothing is padded or repeated to make the last batch whole.
 
     So scores depend neither on the size of a batch nor on the number of processes.
     """
+
+    stopping: Callable[[], signal.Signals | None] = staticmethod(lambda: None)
+    """Asked after each batch for the signal that asks the run to stop, if there is one; the loop sets it."""
 
     def __init__(
         self,
@@ -41,7 +51,11 @@ class Evaluation:
         return self.scores_and_units(dataset, units=False)[0]
 
     def scores_and_units(self, dataset: Any, *, units: bool = True) -> tuple[dict[str, float], UnitSums | None]:
-        """Return the scores of a data set and the sums of its units, in their order; None if it does not tell them."""
+        """Return the scores of a data set and the sums of its units, in their order; None if it does not tell them.
+
+        Raises:
+            GivenUp: the run is asked to stop; several processes agree on it.
+        """
         training, parts = self.training, self._parts
         training.watch.settle()
         if parts.processes.count > 1:
@@ -50,9 +64,13 @@ class Evaluation:
         model = parts.wrapped if training.active and parts.processes.count == 1 else parts.model
         was_training = model.training
         model.eval()
-        with parts.accelerator.autocast():
+        tally: Tally | None = None
+        with parts.accelerator.autocast(), suppress(GivenUp):
             tally = self.tally(model, dataset, units=units and hasattr(dataset, "unit_documents"))
         model.train(was_training)
+        # one process may have been done when another was told to stop
+        if (parts.processes.count > 1 and training.watch.agree(self.stopping()) is not None) or tally is None:
+            raise GivenUp
         if parts.processes.count > 1:
             tally.reduce(lambda tensor: cast(Tensor, parts.accelerator.reduce(tensor, "sum")), self._join)
         scores = tally.scores()
@@ -65,7 +83,16 @@ class Evaluation:
         tally = self._new_tally(dataset, units=units)
         units, batches = units or tally.needs_units, self.batches(dataset)
         with self._in_step(model, len(batches), dataset):
-            return score(model, self._with_units(batches) if units else batches, tally, device=self._parts.device)
+            scored = self._with_units(batches) if units else batches
+            return score(model, self._until_stopped(scored), tally, device=self._parts.device)
+
+    def _until_stopped(self, batches: Iterable[_Batch]) -> Iterator[_Batch]:
+        """Yield the batches, but for those after a signal; shards are scored to the end, all processes together."""
+        sharded = is_sharded(self._parts.model)
+        for batch in batches:
+            if not sharded and self.stopping() is not None:
+                raise GivenUp
+            yield batch
 
     def _new_tally(self, dataset: Any, *, units: bool) -> Tally:
         tally = self._make_tally(self._parts.device, dataset)
@@ -142,7 +169,8 @@ class RunningTextEvaluation(Evaluation):
         streams = list(self._streams(dataset))
         with self._in_step(model, sum(map(len, streams)), dataset.windows()):
             for batches in map(self._with_units, streams) if units else streams:
-                score_running_text(model, batches, tally, device=self._parts.device, carries=self._carries)
+                stoppable = self._until_stopped(batches)
+                score_running_text(model, stoppable, tally, device=self._parts.device, carries=self._carries)
         return tally
 
     def _streams(self, text: RunningText) -> "Iterator[DataLoader[dict[str, Tensor]]]":
@@ -193,7 +221,7 @@ class TranslationEvaluation(Evaluation):
             device=parts.device,
         )
         done = 0
-        for translations, references in batches:
+        for translations, references in self._until_stopped(batches):
             tally.add_translations(translations, references)
             done += len(translations)
             self.training.progress.meanwhile(f"translating: {done:,} of {len(share):,} sentences")

@@ -12,12 +12,12 @@ import torch
 from accelerate.utils import set_seed
 from torch import Tensor
 
-from wordorder.errors import Stopped
+from wordorder.errors import BadInput, Stopped
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.loop.accelerate import begin
 from wordorder.training.loop.batches import FED, READ, StepSampler
 from wordorder.training.loop.cadence import Cadence, Due
-from wordorder.training.loop.evaluation import Evaluation
+from wordorder.training.loop.evaluation import Evaluation, GivenUp
 from wordorder.training.loop.interruption import Interruption
 from wordorder.training.loop.log import Log
 from wordorder.training.loop.saving import Saving
@@ -25,6 +25,7 @@ from wordorder.training.loop.schedule import factor, warmup_of
 from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.loop.training import Training
 from wordorder.training.recipe.settings import LAST
+from wordorder.training.runs.folder import rewrite_curve
 
 
 @dataclass(kw_only=True)
@@ -57,6 +58,8 @@ class Loop:
         # the length of the run, and what is due when
         per_epoch = self.batches.steps
         steps = settings.max_steps or math.ceil(settings.epochs * per_epoch)
+        if max(settings.keep_steps, default=0) > steps:
+            raise BadInput(f"training.keep_steps: the run has {steps} steps, got {settings.keep_steps}")
         self._cadence = Cadence(
             steps=steps,
             per_epoch=per_epoch,
@@ -69,21 +72,25 @@ class Loop:
         # weights and counts first, then the optimizer, which belongs to the model as it is placed
         training.active = True
         if start is None and parts.processes.count > 1:
-            set_seed(settings.seed, device_specific=True)  # or dropout would be the same in all processes
+            set_seed((settings.seed + parts.processes.index) % 2**32)  # or dropout would be the same in all processes
         self.saving.begin(start)
         training.state.steps = steps
         begin(parts)
         if start is not None:
             self.saving.restore_optimizer(start)
+        self.evaluation.stopping = lambda: self.interruption.requested
         try:
             training.progress.start(training.state.step, steps)
             parts.wrapped.zero_grad()
+            if start is not None and training.state.score_due:
+                self._make_up_score(start)
             epoch, first = divmod(training.state.step, per_epoch)
             while training.state.step < steps:
                 self._run_epoch(epoch, first=first, start=start)
                 epoch, first, start = epoch + 1, 0, None
             self.saving.load_best()
         finally:
+            self.evaluation.stopping = lambda: None
             training.active = False
             training.meter.close()
 
@@ -170,28 +177,50 @@ class Loop:
         logged = len(state.log)
         if due.log:
             self.log.loss(None if grad_norm is None else grad_norm.item(), rate)
+        # who has to stop has no time to score: the run that goes on does it
+        scores = self._evaluate() if due.evaluate and stop is None else None
+        state.score_due = due.evaluate and scores is None
         # a better score is always saved, since the run may end with it
-        best = due.evaluate and self._is_best(self._evaluate())
-        if due.save or best:
+        if self._is_best(scores) or due.save:
             self.saving.save()
-        self.log.write_curve(since=logged)
+        if not state.score_due:
+            self.log.write_curve(since=logged)
+        if state.score_due and stop is None:
+            stop = training.watch.agree(self.interruption.requested)
         if stop is not None:
             if training.saved_step != step:
                 self.saving.save()
             raise Stopped(f"stopped by {stop.name} after step {step}; {last_good(training.folder)}; --resume goes on")
         training.meter.resume()
 
-    def _evaluate(self) -> dict[str, float]:
+    def _make_up_score(self, start: Path) -> None:
+        """Score the step of a checkpoint whose evaluation a signal broke off, and go on as if it had not."""
+        state = self.training.state
+        self.saving.restore_random(start)
+        scores = self._evaluate()
+        if scores is None:
+            raise Stopped(f"stopped while validation was scored; {start} is as it was; --resume goes on")
+        state.score_due = False
+        if self._is_best(scores) or self._cadence.due(state.step).save:
+            self.saving.save()
+        if self.training.parts.processes.is_main:
+            rewrite_curve(self.training.folder, state.log)  # the row of this step was there without its score
+
+    def _evaluate(self) -> dict[str, float] | None:
+        """Score validation and log it; None where a signal breaks it off."""
         training, state = self.training, self.training.state
-        scores = self.evaluation.scores(self.validation)
+        try:
+            scores = self.evaluation.scores(self.validation)
+        except GivenUp:
+            return None
         self.log.add({f"eval_{name}": value for name, value in scores.items()})
         progress = f"step {state.step}/{state.steps}"
         training.progress.say(f"{progress}  validation {self.evaluation.in_short(scores)}")
         return scores
 
-    def _is_best(self, scores: dict[str, float]) -> bool:
+    def _is_best(self, scores: dict[str, float] | None) -> bool:
         settings, state = self.training.parts.settings, self.training.state
-        if settings.select == LAST:
+        if scores is None or settings.select == LAST:
             return False
         value, best = scores[settings.select], state.best_score
         if best is not None and (value <= best if self.higher_is_better else value >= best):

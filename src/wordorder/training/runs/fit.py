@@ -30,7 +30,7 @@ from wordorder.tasks.scores import Tally
 from wordorder.tasks.translation import TranslationOptions
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.checkpoints.weights import load_body
-from wordorder.training.loop.accelerate import Parts, device_of, place
+from wordorder.training.loop.accelerate import device_of, numerics, place
 from wordorder.training.loop.batches import FedBatches, StepSampler, of_all_processes, training_loader
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
@@ -66,7 +66,7 @@ def train_and_test(
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     there = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
     try:
-        with cpu_threads(recipe.training.threads):
+        with cpu_threads(recipe.training.threads), numerics(recipe.training):
             return _train_and_test(recipe, prepared, folder, start=start, shown=shown)
     except BadInput:  # nothing was started: an epoch has not one batch
         if is_main() and not checkpoints(folder):
@@ -131,7 +131,7 @@ def _train_and_test(
             if is_main():
                 write_environment(folder, parts.device, seed=seed, resumed=start is not None)
             # what the process reads in each step
-            examples, order = _training_examples(recipe, prepared, parts)
+            examples, order = _training_examples(recipe, prepared)
             in_lanes = isinstance(prepared.validation, RunningText)
             batches = StepSampler(
                 order,
@@ -169,7 +169,7 @@ def _train_and_test(
                 log=Log(training, trackers=trackers),
                 interruption=interruption,
             )
-            if start is not None and state is not None and state.step >= state.steps:
+            if start is not None and state is not None and state.step >= state.steps and not state.score_due:
                 saving.restore_finished(start)  # killed after the last step
             else:
                 loop.train(start)
@@ -284,7 +284,7 @@ def _higher_is_better(recipe: Recipe) -> bool:
     return any(metric.higher_is_better for metric in metrics if metric.key == recipe.training.select)
 
 
-def _training_examples(recipe: Recipe, prepared: PreparedData, parts: Parts) -> tuple[Any, EpochOrder]:
+def _training_examples(recipe: Recipe, prepared: PreparedData) -> tuple[Any, EpochOrder]:
     """Return the training examples by (epoch, index), and their order: lanes come as they are."""
     train, task, settings = prepared.train, TASKS[recipe.task.name], recipe.training
     if isinstance(train, RunningText):
@@ -292,9 +292,8 @@ def _training_examples(recipe: Recipe, prepared: PreparedData, parts: Parts) -> 
         return lanes, EpochOrder(len(lanes), seed=settings.seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
     if task.grouped_by_length and lengths is not None:
-        # the batch of all processes, so that they read together what one would
-        together = parts.micro_batch_size * parts.processes.count
-        return train, LengthGroupedEpochOrder(lengths, batch_size=together, seed=settings.seed)
+        # the whole step, so that its examples depend neither on the processes nor on the size of micro-batches
+        return train, LengthGroupedEpochOrder(lengths, batch_size=settings.batch_size, seed=settings.seed)
     return train, EpochOrder(len(train), seed=settings.seed)
 
 
