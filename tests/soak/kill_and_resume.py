@@ -8,8 +8,9 @@ This process imports torch once and forks a child for every start, so a start co
 - at a call: before or after a random one of all calls that flush, rename, make or remove something in the run folder;
 - as a power cut: at such a call, and what had not been flushed is lost in part, see `crash_points.PowerCut`.
 
-A run is killed one to three times before it may end. Between them some starts are asked to stop by SIGTERM or SIGUSR1
-at a random moment, which must end with exit code 3. Compared are all files that no clock decides, see `same_run`.
+A run is killed one to three times before it may end. Between them some starts are asked to stop by SIGTERM, SIGUSR1,
+SIGHUP or SIGXCPU at a random moment, which must end with exit code 3. Compared are all files that no clock decides, see
+`same_run`.
 """
 
 import argparse
@@ -37,7 +38,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # 
 os.environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 KINDS = ("clock", "clock", "call", "call", "power")
-STOPS = (signal.SIGTERM, signal.SIGUSR1)
+STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGXCPU)
 STOPPED, BROKE = 3, 70
 
 
@@ -60,7 +61,9 @@ class Soak:
         recipe = folder / "recipe.toml"
         recipe.write_text(RECIPE.format(corpus=write_corpus(folder / "corpus"), **MODELS[model]))
         self.recipe = read_recipe(recipe)
-        self.prepared = prepare(self.recipe.data, self.recipe.tokenizer, seed=self.recipe.training.seed)
+        self.prepared = prepare(
+            self.recipe.data, self.recipe.task, self.recipe.tokenizer, seed=self.recipe.training.seed
+        )
         self.watch = Watch()
         self.found: dict[str, Any] = {
             "model": model,

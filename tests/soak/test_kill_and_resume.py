@@ -1,12 +1,16 @@
 """The short version of `make soak`: five kills of each model, and a crash at every call that writes a checkpoint."""
 
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from wordorder.durable import sync_folder, write_text
 
 HERE = Path(__file__).parent
 
@@ -42,6 +46,17 @@ def test_no_crash_while_a_checkpoint_is_written_leaves_half_of_one():
     assert found["crashes"] > 300
 
 
+def test_a_run_that_crashes_at_any_moment_ends_as_one_that_does_not():
+    done = script("every_moment.py", "--crashes", 2000, "--runs", "memory", "many checkpoints")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum(run["crashes"] for run in found) == 2000
+    for run in found:
+        assert run["wrong"] == []
+        assert run["moments"] > 100
+        assert run["states"] > run["resumed"] > 15
+
+
 @pytest.fixture
 def soak(monkeypatch):
     """The modules of this folder, which are scripts beside each other and no package."""
@@ -50,8 +65,62 @@ def soak(monkeypatch):
     import same_run
 
     yield crash_points, same_run
-    for name in ("crash_points", "same_run"):
-        sys.modules.pop(name)
+    for name in ("crash_points", "same_run", "every_moment", "small_runs"):
+        sys.modules.pop(name, None)
+
+
+def states_left(soak, folder, work):
+    """What crashes leave of some work in an empty folder, path -> content: at all moments, and at the last."""
+    import every_moment
+
+    folder.mkdir()
+    with every_moment.Recording(folder) as recording:
+        work(folder)
+        recording.look()
+    draw = random.Random(0)
+
+    def after(moment):
+        left = every_moment.crashed(moment, draw).items()
+        return {path: recording.contents[number][:size] for path, (number, size) in left if number >= 0}
+
+    states = [after(moment) for moment in recording.moments for _ in range(60)]
+    return states, [after(recording.moments[-1]) for _ in range(60)]
+
+
+def test_a_crash_tears_what_was_not_flushed(soak, tmp_path):
+    def careless(folder):
+        (folder / "a.part").write_bytes(b"a" * 9000)
+        os.replace(folder / "a.part", folder / "a")
+        (folder / "b").write_bytes(b"b")
+
+    states, _ = states_left(soak, tmp_path / "run", careless)
+    assert {len(state["a"]) for state in states if "a" in state} == {0, 4096, 8192, 9000}
+    assert any("a.part" in state for state in states)
+    assert {} in states
+    assert any(state == {"b": b"b", "a": b"a" * 9000} for state in states)
+
+
+def test_a_crash_takes_nothing_that_was_flushed(soak, tmp_path):
+    def careful(folder):
+        write_text(folder / "a", "old" * 2000)
+        write_text(folder / "a", "new" * 2000)
+
+    states, last = states_left(soak, tmp_path / "run", careful)
+    assert {state.get("a") for state in states} == {None, b"old" * 2000, b"new" * 2000}
+    assert all(state == {"a": b"new" * 2000} for state in last)
+
+
+def test_a_crash_undoes_names_of_folders_with_all_that_is_in_them(soak, tmp_path):
+    def work(folder):
+        (folder / "x").mkdir()
+        write_text(folder / "x" / "a", "old")
+        sync_folder(folder)
+        os.rename(folder / "x", folder / "y")
+        shutil.rmtree(folder / "y")
+
+    states, _ = states_left(soak, tmp_path / "run", work)
+    seen = {tuple(sorted(state)) for state in states if not any(".a." in path for path in state)}
+    assert seen == {(), ("x/a",), ("y/a",)}
 
 
 def test_a_comparison_sees_one_changed_bit_and_no_clock(soak, tmp_path):
