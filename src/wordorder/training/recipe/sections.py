@@ -143,6 +143,8 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
             if isinstance(options, TranslationOptions) and options.max_target_length is not None:
                 longest = options.max_target_length  # the last token is written and not read again
                 faults += _too_long(config, longest - 1, f"task.max_target_length: {longest}")
+            if training.random_positions is not None:
+                faults += _position_faults(config, data, options, training.random_positions)
             faults += _running_text_faults(data, options, tables["model"], training)
             if from_host and options.in_lanes:
                 faults.append("task.packing: lanes are for models of this package; leave it out")
@@ -325,6 +327,18 @@ def _too_long(config: "PreTrainedConfig", length: int, where: str) -> list[str]:
     except BadInput as error:
         return [f"{where}: {fault}" for fault in error.faults]
     return []
+
+
+def _position_faults(
+    config: "PreTrainedConfig", data: "DataSettings", options: TaskOptions, positions: int
+) -> list[str]:
+    where = "training.random_positions"
+    known = config.model_type in ("wordorder-encoder", "wordorder-decoder")
+    if not known or options.in_lanes or getattr(config, "memory", "none") != "none":
+        return [f"{where}: is for encoders and decoders of this package, without lanes and memory; leave it out"]
+    if data.length is not None and positions < data.length:
+        return [f"{where}: must be at least data.length {data.length}, got {positions}"]
+    return _too_long(config, positions, f"{where}: {positions}")
 
 
 def _running_text_faults(

@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator
 
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS
+from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_TOKENS, MOST_WORKERS
 from wordorder.section import Section, Several, unknown_choice
 from wordorder.tasks import metric_names
 
@@ -19,7 +19,17 @@ LAST = "last"
 """Value of `select` that takes the last checkpoint."""
 
 Count = Annotated[int, Ge(1), Le(MOST_COUNT)]
-Every = Annotated[int | float, Gt(0), Le(MOST_COUNT)] | Literal["epoch", "never"]
+
+
+def _whole_or_share(every: float | str) -> float | str:
+    if isinstance(every, float) and every > 1 and not every.is_integer():
+        raise ValueError("a whole number of steps, or a share of the run below 1")
+    return every
+
+
+Every = Annotated[
+    Annotated[int | float, Gt(0), Le(MOST_COUNT)] | Literal["epoch", "never"], AfterValidator(_whole_or_share)
+]
 Positive = Annotated[int | float, Gt(0), Le(MOST_COUNT)]
 NotNegative = Annotated[int | float, Ge(0)]
 BelowOne = Annotated[float, Ge(0), Lt(1)]
@@ -49,6 +59,10 @@ _ELSEWHERE = (
     ("report_to", "trackers", "a list, such as ['tensorboard']"),
     ("use_cpu", "device", "device = 'cpu'"),
     ("label_smoothing_factor", "label_smoothing", "a share"),
+    ("warmup_ratio", "warmup_steps", "below 1 a share of all steps"),
+    ("num_beams", "task.beams", "a number"),
+    ("generation_num_beams", "task.beams", "a number"),
+    ("generation_max_length", "task.max_target_length", "a number"),
     ("predict_with_generate", "task.translate_while_training", "true or false"),
     ("resume_from_checkpoint", "no key", "pass --resume"),
 )
@@ -65,6 +79,8 @@ def _selected(name: str) -> str:
 def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
     from wordorder.training.loop.log import tracker_faults
 
+    if len(set(names)) < len(names):
+        raise ValueError("a list of different names")
     if faults := tracker_faults(names):
         raise BadInput(faults)
     return names
@@ -119,6 +135,11 @@ class TrainingSettings(Section):
     """Tokens by which windows of data.length tokens advance when a model without memory is scored on running text, for
     lanes; None: they do not overlap."""
 
+    random_positions: Annotated[Annotated[int, Ge(2), Le(MOST_TOKENS)] | None, FREE] = None
+    """In training the tokens of a text stand at so many of the positions 0 .. random_positions - 1, drawn and in order
+    (Ruoss et al. 2023); evaluation counts from 0. So a model reads texts of up to this length without positions that
+    are new to it. For encoders and decoders of this package, and not for lanes. None: as in evaluation."""
+
     learning_rate: Annotated[float, Gt(0), FREE] = 5e-5
     """The peak learning rate."""
     encoding_learning_rate: Annotated[Positive | None, FREE] = None
@@ -143,7 +164,7 @@ class TrainingSettings(Section):
     momentum: Annotated[BelowOne | None, FREE] = None
     """Momentum of sgd (None: 0) and of muon (None: 0.95)."""
     weight_decay: Annotated[NotNegative, FREE] = 0.0
-    """Decoupled weight decay, of all parameters but biases and norms."""
+    """Weight decay of all parameters but biases and norms: decoupled, and with sgd a part of the gradient."""
     decay_all_parameters: Annotated[bool, FREE] = False
     """Let weight decay act on biases and norms too, as fairseq does, and so TUPE."""
     max_grad_norm: Annotated[NotNegative, FREE] = 1.0

@@ -39,6 +39,7 @@ from wordorder.training.loop.log import Log, running_trackers
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.meter import Meter, cpu_threads
 from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
+from wordorder.training.loop.random_positions import CollatePositions, WithPositions
 from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.loop.training import Training
@@ -142,9 +143,11 @@ def _train_and_test(
                 processes=parts.processes.count,
             )
             pinned = parts.device.type == "cuda"
-            loader = training_loader(
-                examples, batches, collate=prepared.collate, workers=settings.workers, pinned=pinned
-            )
+            collate: Any = prepared.collate
+            if settings.random_positions is not None:
+                examples = WithPositions(examples, largest=settings.random_positions, seed=seed)
+                collate = CollatePositions(collate)
+            loader = training_loader(examples, batches, collate=collate, workers=settings.workers, pinned=pinned)
             groups = batches.micro_batches(0) // batches.segments
             training = Training(
                 parts=parts,
