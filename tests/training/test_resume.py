@@ -403,6 +403,37 @@ def test_an_evaluation_of_running_text_is_given_up_and_made_up_for(recipe_file, 
     assert_same(go(recipe_file, *settings, output_dir=tmp_path / "run", resume=True), plain)
 
 
+@pytest.mark.slow
+def test_a_kill_after_a_score_was_made_up_for_loses_no_memory(recipe_file, tmp_path, monkeypatch):
+    settings = (*MEMORY, "model.memory=look-ahead", "training.eval_batch_size=1", "training.save_every=4")
+    plain = go(recipe_file, *settings, output_dir=tmp_path / "plain")
+    with monkeypatch.context() as patch:
+        send_within_evaluation(signal.SIGTERM, 1, patch)
+        with pytest.raises(Stopped):
+            go(recipe_file, *settings, output_dir=tmp_path / "run")
+    step = find_newest(tmp_path / "run").newest.name
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_run_epoch", lambda self, *args, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            go(recipe_file, *settings, output_dir=tmp_path / "run", resume=True)
+    assert not read_state(tmp_path / "run" / step).score_due
+    rows = [json.loads(line)["step"] for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
+    assert len(set(rows)) == len(rows)
+    assert_same(go(recipe_file, *settings, output_dir=tmp_path / "run", resume=True), plain)
+
+
+def test_micro_batches_change_no_example(recipe_file, tmp_path):
+    """Of a task whose batches hold texts of about one length: what a step reads does not hang on them."""
+    settings = ("task.name=classification", "training.max_steps=4", "training.batch_size=6", "data.limit_documents=30")
+    digests = [
+        go(recipe_file, *settings, f"training.micro_batch_size={size}", output_dir=tmp_path / str(size)).metrics[
+            "batches"
+        ]
+        for size in (6, 2)
+    ]
+    assert digests[0] == digests[1]
+
+
 def test_a_signal_before_the_first_step_stops_at_once(recipe_file, tmp_path, monkeypatch, whole):
     with monkeypatch.context() as patch:
         patch.setattr(fit, "build_model", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGUSR1))
