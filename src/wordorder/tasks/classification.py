@@ -28,8 +28,7 @@ class ClassificationOptions(LabelledOptions):
 
     name: str = "classification"
     positive_class: Text | None = None
-    """Of two classes, the one that F1 is of, such as the rare one. None: the second by the alphabet, or the larger
-    number."""
+    """The class, of two, that F1 is of. None: the second by the alphabet, or the larger number."""
 
 
 class Classification(LabelledTask[ClassificationOptions]):

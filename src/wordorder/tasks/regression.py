@@ -42,7 +42,7 @@ class RegressionOptions(LabelledOptions):
 
     name: str = "regression"
     label_scale: Annotated[int | float, Gt(0)] = 1.0
-    """What is learned is the label divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
+    """The label is divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
 
 
 class Regression(LabelledTask[RegressionOptions]):

@@ -95,8 +95,8 @@ def _fit_sizes(
     if config_of is None:
         from wordorder.training.runs.fit import make_config
 
-        own = recipe.with_run(fold=compare.folds[0]) if compare.folds else recipe
-        prepared = pipeline.prepare(own, compare.seeds[0])
+        of_fold = recipe.with_run(fold=compare.folds[0]) if compare.folds else recipe
+        prepared = pipeline.prepare(of_fold, compare.seeds[0])
         config_of = partial(make_config, prepared=prepared)
     reference = next(arm for arm in arms if arm.name == compare.reference)
     target = _count(reference.recipe, config_of, compare.match, {})

@@ -1,4 +1,4 @@
-"""Where a training stands: what a checkpoint holds beside weights, optimizers, random generators and memories."""
+"""The state of a training: all that a checkpoint holds beside weights, optimizers, random generators and memories."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ Number = Annotated[int, Ge(0)]
 
 
 class ProcessState(BaseModel):
-    """What each process has counted."""
+    """Counts of a process."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -27,7 +27,7 @@ class ProcessState(BaseModel):
 
 
 class TrainState(BaseModel):
-    """Where a training stands after a step."""
+    """The state of a training after a step."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

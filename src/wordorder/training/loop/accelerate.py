@@ -93,8 +93,8 @@ def numerics(settings: TrainingSettings) -> Generator[None]:
 
 def device_of(settings: TrainingSettings) -> torch.device:
     """Return the device of a run, before its processes have theirs."""
-    found = None if settings.device == "cpu" else torch.accelerator.current_accelerator(check_available=True)
-    return torch.device("cpu") if found is None else found
+    accelerator = None if settings.device == "cpu" else torch.accelerator.current_accelerator(check_available=True)
+    return torch.device("cpu") if accelerator is None else accelerator
 
 
 def _accelerator(settings: TrainingSettings) -> Accelerator:

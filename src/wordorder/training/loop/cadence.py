@@ -9,7 +9,7 @@ Every = float | Literal["epoch", "never"]
 
 
 class Due(NamedTuple):
-    """What is to be done after a step."""
+    """Tell which work follows a step."""
 
     log: bool
     evaluate: bool
@@ -21,7 +21,7 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """What is due after each step of a run; the last step is always scored and saved, but where that is "never".
+    """Tell what is due after each step of a run; the last step is always scored and saved, but where that is "never".
 
     A share of the run is rounded up to whole steps, as in transformers. A run that is shorter than the steps between
     two entries of the log has ten.

@@ -47,8 +47,8 @@ class WithPositions(Dataset[Any]):
         epochs, indices = resolve_keys(keys, len(self))
         examples: list[dict[str, Any]] = []
         for example, epoch, index in zip(self._read(keys), epochs.tolist(), indices.tolist(), strict=True):
-            count, place = len(example["input_ids"]), {"epoch": epoch, "index": index}
-            positions_N = drawn_positions(count, largest=self._largest, seed=self._seed, **place)
+            count, key = len(example["input_ids"]), {"epoch": epoch, "index": index}
+            positions_N = drawn_positions(count, largest=self._largest, seed=self._seed, **key)
             examples.append({**example, POSITIONS: positions_N})
         return examples
 

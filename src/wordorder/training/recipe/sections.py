@@ -107,8 +107,8 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     """Check the sections that make one run; return the recipe's fields (None when there are faults) and the faults."""
     from wordorder.data import DataSettings, TokenizerConfig
 
-    made, training_faults = _made(TrainingSettings, "training", tables)
-    training = TrainingSettings() if made is None else made
+    settings, training_faults = _made(TrainingSettings, "training", tables)
+    training = TrainingSettings() if settings is None else settings
     pretrained, faults = None, list[str]()
     if "model" in tables:
         tables, pretrained, faults = complete(tables, seed=training.seed)
@@ -333,8 +333,8 @@ def _position_faults(
     config: "PreTrainedConfig", data: "DataSettings", options: TaskOptions, positions: int
 ) -> list[str]:
     where = "training.random_positions"
-    known = config.model_type in ("wordorder-encoder", "wordorder-decoder")
-    if not known or options.in_lanes or getattr(config, "memory", "none") != "none":
+    takes_positions = config.model_type in ("wordorder-encoder", "wordorder-decoder")
+    if not takes_positions or options.in_lanes or getattr(config, "memory", "none") != "none":
         return [f"{where}: is for encoders and decoders of this package, without lanes and memory; leave it out"]
     if data.length is not None and positions < data.length:
         return [f"{where}: must be at least data.length {data.length}, got {positions}"]
