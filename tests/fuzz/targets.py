@@ -248,7 +248,7 @@ def read_a_model_folder(content: bytes, folder: Path) -> None:
 def checkpoint_files() -> dict[str, bytes]:
     """A checkpoint as a run writes it, small: weights, optimizer, generators, what the Trainer knew, the manifest."""
     from wordorder.training.checkpoints.checkpoint import seal
-    from wordorder.training.checkpoints.state_files import save_state
+    from wordorder.training.checkpoints.state import save_state
 
     weight = torch.nn.Parameter(torch.ones(3, 2))
     optimizer = torch.optim.AdamW([weight])
@@ -289,7 +289,7 @@ def _model() -> Any:
 def read_a_checkpoint(content: bytes, folder: Path) -> None:
     """Look whether it is whole; and if it is, read all that a resumed run reads."""
     from wordorder.training.checkpoints.checkpoint import find_newest, read_state, seal
-    from wordorder.training.checkpoints.state_files import load_state
+    from wordorder.training.checkpoints.state import load_state
     from wordorder.training.checkpoints.weights import load_weights
 
     files, place = from_bytes(content), folder / "checkpoint-4"

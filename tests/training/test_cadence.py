@@ -6,7 +6,7 @@ import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import DefaultFlowCallback
 
-from wordorder.training.loop.cadence import Cadence
+from wordorder.training.loop.schedule import Cadence
 
 STRATEGY = {"epoch": "epoch", "never": "no"}
 

@@ -22,7 +22,7 @@ from wordorder.models import build_config, build_model
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.carried_memory import CarriedMemory
 from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.watch import LossWatch
+from wordorder.training.loop.step_loss import LossWatch
 from wordorder.training.runs.fit import make_config
 from wordorder.training.runs.run import _prepare
 

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from wordorder.training.loop import progress
-from wordorder.training.loop.progress import AdviceOnce, Bar, Lines, Progress, choose_progress
+from wordorder.training.loop.progress import AdviceOnce, Shown
 
 
 class Terminal(io.StringIO):
@@ -19,15 +19,8 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines(monkeypatch):
-    assert type(choose_progress("run", shown=False)) is Progress
-    assert isinstance(choose_progress("run", shown=True), Lines)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(choose_progress("run", shown=True), Bar)
-
-
 def test_lines_come_every_ten_seconds_and_at_the_end(clock, capsys):
-    lines = Lines("tiny")
+    lines = Shown("tiny")
     lines.start(0, 1000)
     for step in range(1, 1001):
         clock[0] += 0.0625
@@ -41,7 +34,7 @@ def test_lines_come_every_ten_seconds_and_at_the_end(clock, capsys):
 
 
 def test_the_rate_is_that_since_the_resumption(clock, capsys):
-    lines = Lines("tupe")
+    lines = Shown("tupe")
     lines.start(500, 1000)
     clock[0] += 10
     lines.update(501, 1.0, 501 * 10)
@@ -55,7 +48,7 @@ def test_the_bar_shows_step_loss_rate_and_time_left_on_stderr(clock, monkeypatch
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
-    bar = Bar("tiny")
+    bar = Shown("tiny")
     bar.start(0, 100)
     for step in range(1, 51):
         clock[0] += 0.125
@@ -68,12 +61,11 @@ def test_the_bar_shows_step_loss_rate_and_time_left_on_stderr(clock, monkeypatch
     assert capsys.readouterr().out == ""
 
 
-def test_the_loss_is_the_mean_of_the_last_steps_and_the_last_step_is_shown_once(clock, capsys):
-    lines = Lines("tiny")
+def test_the_loss_is_the_mean_of_the_last_steps_and_the_last_step_is_shown(clock, capsys):
+    lines = Shown("tiny")
     lines.start(0, 60)
     for step in range(1, 61):
         lines.update(step, 100.0 if step <= 10 else float(step % 2), step)
-    lines.update(60, 0.0, 60)  # transformers ends an epoch with its last step once more
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tiny: step 60/60  loss 0.5000  ")
 
@@ -87,5 +79,5 @@ def test_of_many_runs_each_advice_is_shown_once(capsys):
 
 
 def test_a_name_of_a_folder_cannot_move_the_cursor(capsys):
-    Lines("a\x1b[2J\u202e").say("step 1")
+    Shown("a\x1b[2J\u202e").say("step 1")
     assert capsys.readouterr().err == "a\\u001b[2J\\u202e: step 1\n"

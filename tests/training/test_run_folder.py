@@ -82,7 +82,7 @@ def test_logs_of_a_shell_or_a_scheduler_may_lie_there(recipe_file, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["write_json", "write_text", "write_environment", "choose_progress"])
+@pytest.mark.parametrize("moment", ["write_json", "write_text", "write_environment", "Interruption"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_that_was_killed_while_it_began_is_started_again(recipe_file, tmp_path, monkeypatch, moment, resume):
     folder = tmp_path / "run"

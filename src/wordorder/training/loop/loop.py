@@ -16,12 +16,11 @@ from wordorder.errors import BadInput, Stopped
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.loop.accelerate import begin
 from wordorder.training.loop.batches import FED, READ, StepSampler
-from wordorder.training.loop.cadence import Cadence, Due
 from wordorder.training.loop.evaluation import Evaluation, GivenUp
 from wordorder.training.loop.interruption import Interruption
 from wordorder.training.loop.log import Log
 from wordorder.training.loop.saving import Saving
-from wordorder.training.loop.schedule import factor, warmup_of
+from wordorder.training.loop.schedule import Cadence, Due, factor, warmup_of
 from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.loop.training import Training
 from wordorder.training.recipe.settings import LAST

@@ -10,7 +10,7 @@ from torch import distributed as _distributed
 
 from wordorder.errors import RunFailed
 from wordorder.launch import process_count
-from wordorder.training.checkpoints.state_files import pack_state, unpack_state
+from wordorder.training.checkpoints.state import pack_state, unpack_state
 
 dist: Any = _distributed  # its functions have no types
 

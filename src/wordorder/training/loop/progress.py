@@ -6,13 +6,15 @@ import warnings
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from math import fsum
 from typing import Any
 
 from wordorder.launch import process_count
-from wordorder.streams import printable
+from wordorder.streams import EVERY, printable
 
 _AVERAGED = 50  # steps: the loss of one small batch says little
+_REDRAWN = 0.25  # seconds between two states of the bar
 
 
 class Progress:
@@ -49,117 +51,78 @@ class AdviceOnce(Progress):
             print(printable(f"wordorder: {text}"), file=sys.stderr, flush=True)
 
 
-class _NowAndThen(Progress):
-    EVERY: float
+class Shown(Progress):
+    """Steps, loss, rate and time left on stderr: a bar on a terminal, elsewhere a line every ten seconds."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._step, self._total = -1, 0
-        self._since, self._first_step = time.monotonic(), 0
-        self._first_tokens: int | None = None
         self._losses: deque[float] = deque(maxlen=_AVERAGED)
-        self._next = 0.0
+        self._total, self._next = 0, 0.0
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            # Redrawn by `update` alone: a drawing thread would take the interpreter's lock from training.
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn())
+            console, text = Console(stderr=True), TextColumn("{task.fields[text]}")
+            self._bar = Bar(*columns, text, console=console, auto_refresh=False, transient=True)
+            self._task = self._bar.add_task(printable(name), total=None, text="")
 
     def start(self, step: int, total: int) -> None:
-        self._total = total
-        self._since, self._first_step, self._first_tokens = time.monotonic(), step, None
+        self._total, self._first_step, self._since = total, step, time.monotonic()
+        self._first_tokens: int | None = None
+        if self._bar is None:
+            self._next = self._since + EVERY
+        else:
+            self._bar.start()
+            self._bar.update(self._task, total=total, completed=step, refresh=True)
 
     def update(self, step: int, loss: float, tokens: int) -> None:
-        if step == self._step:  # the last step of an epoch is reported twice
-            return
-        self._step = step
         self._losses.append(loss)
         if self._is_due() or step == self._total:
             mean = fsum(self._losses) / len(self._losses)
-            self._show(step, f"loss {mean:.4f}  {self._rate(step, tokens)}")
+            self._show(f"loss {mean:.4f}  {self._rate(step, tokens)}", step)
 
     def _rate(self, step: int, tokens: int) -> str:
         if self._first_tokens is None:
             self._first_tokens = tokens * self._first_step // max(step, 1)
         seconds = max(time.monotonic() - self._since, 1e-9)
         steps_a_second = (step - self._first_step) / seconds
-        left = int((self._total - step) / steps_a_second) if steps_a_second > 0 else 0
-        clock = f"{left // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}"
+        left = timedelta(seconds=int((self._total - step) / steps_a_second) if steps_a_second > 0 else 0)
         tokens_a_second = (tokens - self._first_tokens) / seconds
-        return f"{steps_a_second:.1f} steps/s  {tokens_a_second:,.0f} tokens/s  {clock} left"
+        return f"{steps_a_second:.1f} steps/s  {tokens_a_second:,.0f} tokens/s  {left} left"
 
-    def advise(self, text: str) -> None:
-        self.say(text)
+    def say(self, text: str) -> None:
+        line = printable(f"{self._name}: {text}")
+        if self._bar is None:
+            print(line, file=sys.stderr, flush=True)
+        else:
+            self._bar.console.print(line, highlight=False, markup=False)
+
+    advise = say
+
+    def meanwhile(self, text: str) -> None:
+        if self._is_due():
+            self._show(text)
 
     def _is_due(self) -> bool:
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next = now + self.EVERY
+        self._next = now + (EVERY if self._bar is None else _REDRAWN)
         return True
 
-    def _show(self, step: int, text: str) -> None:
-        raise NotImplementedError
-
-
-class Lines(_NowAndThen):
-    EVERY = 10.0
-
-    def start(self, step: int, total: int) -> None:
-        super().start(step, total)
-        self._next = time.monotonic() + self.EVERY
-
-    def say(self, text: str) -> None:
-        print(printable(f"{self._name}: {text}"), file=sys.stderr, flush=True)
-
-    def meanwhile(self, text: str) -> None:
-        if self._is_due():
-            self.say(text)
-
-    def _show(self, step: int, text: str) -> None:
-        self.say(f"step {step}/{self._total}  {text}")
-
-
-class Bar(_NowAndThen):
-    EVERY = 0.25
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as RichProgress
-
-        super().__init__(name)
-        # Redrawn by `update` alone: a drawing thread would take the interpreter's lock from training.
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-            console=Console(stderr=True),
-            auto_refresh=False,
-            transient=True,
-        )
-        self._task = self._bar.add_task(printable(name), total=None, text="")
-
-    def start(self, step: int, total: int) -> None:
-        super().start(step, total)
-        self._bar.start()
-        self._bar.update(self._task, total=total, completed=step, refresh=True)
-
-    def say(self, text: str) -> None:
-        self._bar.console.print(printable(f"{self._name}: {text}"), highlight=False, markup=False)
-
-    def meanwhile(self, text: str) -> None:
-        if self._is_due():
-            self._bar.update(self._task, text=text, refresh=True)
-
-    def _show(self, step: int, text: str) -> None:
-        self._bar.update(self._task, completed=step, text=text, refresh=True)
+    def _show(self, text: str, step: int | None = None) -> None:
+        if self._bar is None:
+            self.say(text if step is None else f"step {step}/{self._total}  {text}")
+        else:
+            self._bar.update(self._task, completed=step, text=text, refresh=True)
 
     def close(self) -> None:
-        self._bar.stop()
-
-
-def choose_progress(name: str, *, shown: bool) -> Progress:
-    if not shown:
-        return Progress()
-    stream: Any = sys.stderr
-    return Bar(name) if stream.isatty() else Lines(name)
+        if self._bar is not None:
+            self._bar.stop()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from wordorder.training.loop.batches import FedBatches
 from wordorder.training.loop.carried_memory import Memories
 from wordorder.training.loop.meter import Meter
 from wordorder.training.loop.progress import Progress
-from wordorder.training.loop.watch import LossWatch
+from wordorder.training.loop.step_loss import LossWatch
 
 
 @dataclass(slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from wordorder.training.loop.interruption import Interruption
 from wordorder.training.loop.log import Log, running_trackers
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.meter import Meter, cpu_threads
-from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
+from wordorder.training.loop.progress import Progress, Shown, quiet_libraries
 from wordorder.training.loop.random_positions import CollatePositions, WithPositions
 from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.step_loss import StepLoss
@@ -112,7 +112,7 @@ def _train_and_test(
         rewrite_curve(folder, state.log if state else ())
         write_json(folder / files.DATA, prepared.statistics)
         write_text(folder / files.RECIPE, recipe.to_toml())
-    progress = choose_progress(folder.name, shown=shown and is_main()) if isinstance(shown, bool) else shown
+    progress = shown if not isinstance(shown, bool) else Shown(folder.name) if shown and is_main() else Progress()
     if pretrained is not None:
         if is_main():
             write_json(folder / files.PRETRAINED, pretrained)
