@@ -13,8 +13,8 @@ from wordorder.models.factory import HEADS, class_with_head
 LOADED = "\nimport sys\nprint([name for name in sys.modules if name.startswith('wordorder.papers')])"
 
 SMALL = [
-    "compare.seeds=[0]", "compare.workers=1", "training.max_steps=2", "training.evaluate_every=1", "training.save_every=1",
-    "training.device=cpu", "model.hidden_size=16", "model.num_hidden_layers=1",
+    "compare.seeds=[0]", "compare.workers=1", "training.max_steps=2", "training.evaluate_every=1",
+    "training.save_every=1", "training.device=cpu", "model.hidden_size=16", "model.num_hidden_layers=1",
 ]  # fmt: skip
 """A comparison of two steps in one process."""
 

@@ -93,7 +93,7 @@ def compare(
     short = [] if seeds is None else [f"compare.seeds={seeds}"]
     resolved = read_named_recipe(recipe, [*(overrides or ()), *short])
     if own_arms:
-        from wordorder.comparison.fairness.own_arm import with_own_arms
+        from wordorder.comparison.fairness.arms import with_own_arms
 
         resolved = with_own_arms(resolved, own_arms)
     check_overrides(resolved, overrides or ())

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison import results_file
-from wordorder.comparison.fairness.arms import Arm
-from wordorder.comparison.fairness.own_arm import own_classes_of
+from wordorder.comparison.fairness.arms import Arm, own_classes_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.measure import AXES, read_measured
 from wordorder.comparison.runs import (

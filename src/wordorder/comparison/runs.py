@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wordorder.comparison.fairness.own_arm import own_classes_of
+from wordorder.comparison.fairness.arms import own_classes_of
 from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.curves import at_edge

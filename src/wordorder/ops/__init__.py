@@ -23,6 +23,7 @@ from wordorder.ops.positions import check_positions_fit as check_positions_fit
 from wordorder.ops.positions import diagonal_distances as diagonal_distances
 from wordorder.ops.positions import diagonals_not_to_the_right as diagonals_not_to_the_right
 from wordorder.ops.positions import gather_tokens as gather_tokens
+from wordorder.ops.positions import running_sum as running_sum
 from wordorder.ops.positions import shift_between as shift_between
 from wordorder.ops.positions import t5_bucket as t5_bucket
 
@@ -32,12 +33,10 @@ if TYPE_CHECKING:
     from wordorder.ops.relative_bias import RelativeBias as RelativeBias
     from wordorder.ops.relative_bias import RelativeKeyBias as RelativeKeyBias
     from wordorder.ops.relative_bias import relative_shift as relative_shift
-    from wordorder.ops.sums import running_sum as running_sum
 
 _MODULES = {
     "merge_read_outs": "wordorder.ops.merge",
     "pool": "wordorder.ops.pooling",
-    "running_sum": "wordorder.ops.sums",
     **dict.fromkeys(("RelativeBias", "RelativeKeyBias", "relative_shift"), "wordorder.ops.relative_bias"),
 }
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

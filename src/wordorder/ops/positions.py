@@ -1,4 +1,4 @@
-"""Positions as typed values, so that fast paths are chosen without looking at what a tensor contains; distances."""
+"""Positions as typed values, so that fast paths are chosen without a look into tensors; distances; running sums."""
 
 import math
 from dataclasses import dataclass
@@ -280,3 +280,14 @@ def table_rows(positions: Positions, limit: int, device: torch.device | None, *,
     """Return the row of each position in a learned table, ``first_row + position``, long (1 or B, T)."""
     check_within_table(positions, limit)
     return positions.index_BT(device).clamp(min=0) + first_row
+
+
+def running_sum(x_BHS: Tensor, key: Positions | None) -> Tensor:
+    """Return the sums over a text up to each token, in the order of positions (B, H, S); None = that of the columns.
+
+    In packed texts the sums go on from one text to the next: differences within one are right.
+    """
+    if not isinstance(key, Arbitrary):
+        return x_BHS.cumsum(-1)
+    order_BHS = key.index_BT(x_BHS.device).argsort(dim=-1, stable=True)[:, None].expand(x_BHS.shape)
+    return torch.zeros_like(x_BHS).scatter(-1, order_BHS, x_BHS.gather(-1, order_BHS).cumsum(-1))
