@@ -44,14 +44,14 @@ class Loop:
     saving: Saving
     log: Log
     interruption: Interruption
-    """Asked after every step whether to stop."""
+    """Holds the signal that was received; asked after each step and while validation is scored."""
 
     def train(self, start: Path | None) -> None:
         """Train to the last step, from a whole checkpoint or anew, and end with the best weights if the recipe says so.
 
         Raises:
-            Stopped: a signal asked for it; the checkpoint of the last step is written.
-            RunFailed: a loss or the weights are not finite, or files cannot be written.
+            Stopped: a signal asked for it; the step that was just finished is saved.
+            RunFailed: a loss or the weights are not finite (from `watch` and `saving`), or files cannot be written.
         """
         training, parts, settings = self.training, self.training.parts, self.training.parts.settings
         # the length of the run, and what is due when
@@ -68,7 +68,7 @@ class Loop:
             keep=frozenset(settings.keep_steps),
         )
         self._warmup, self._decay = (warmup_of(share, steps) for share in (settings.warmup_steps, settings.decay_steps))
-        # weights and counts first, then the optimizer, which belongs to the model as it is placed
+        # weights and counts first, then the optimizer, which holds the parameters of the model as accelerate wraps it
         training.active = True
         if start is None and parts.processes.count > 1:
             set_seed((settings.seed + parts.processes.index) % 2**32)  # or dropout would be the same in all processes
@@ -102,12 +102,12 @@ class Loop:
             training.memories.begin_epoch(within=first > 0)
         self.batches.begin(epoch, first=first)
         training.meter.resume()
-        torch.empty((), dtype=torch.int64).random_()  # each epoch draws, as with a loader on the global generator
+        torch.empty((), dtype=torch.int64).random_()  # one draw an epoch, as a DataLoader takes its base seed
         loader: Iterator[dict[str, Any]] = iter(self.loader)
         for step in range(first, min(self.batches.steps, state.steps - epoch * self.batches.steps)):
             micro_batches = list(islice(loader, self.batches.micro_batches(step)))
             if start is not None and step == first > 0:
-                self.saving.restore_random(start)  # after the number of the epoch was drawn
+                self.saving.restore_random(start)  # after the draw of this epoch
             examples = self.batches.examples(step)
             rate, grad_norm = self._step(micro_batches, examples)
             state.step += 1
@@ -118,7 +118,8 @@ class Loop:
         """Take an optimizer step; return its learning rate and the norm of its gradient."""
         parts, settings = self.training.parts, self.training.parts.settings
         state = self.training.state
-        # the loss of each micro-batch is its share of the step's mean, so that gradients only have to be added up
+        # predicted tokens of the whole step, of all processes: each loss is its share of the step's mean, times the
+        # processes, over which DDP averages, so that gradients only have to be added up
         items = self.loss.items(micro_batches)
         for number, batch in enumerate(micro_batches):
             # before the last, gradients are not yet exchanged between processes
@@ -126,8 +127,10 @@ class Loop:
             with nullcontext() if last else parts.accelerator.no_sync(model=parts.wrapped):
                 self.training.loss_sum += self.micro_step(batch, items, number=number, examples=examples)
         grad_norm = self.clip()
-        share = factor(settings.lr_schedule, state.scheduled, steps=state.steps, warmup=self._warmup, decay=self._decay)
-        rate = parts.optimizers.step(share)
+        lr_factor = factor(
+            settings.lr_schedule, state.scheduled, steps=state.steps, warmup=self._warmup, decay=self._decay
+        )
+        rate = parts.optimizers.step(lr_factor)
         # with fp16, a step whose gradients overflow is skipped
         state.scheduled += not parts.accelerator.optimizer_step_was_skipped
         parts.wrapped.zero_grad()
@@ -148,11 +151,11 @@ class Loop:
         training.meter.count(batch)
         parts.wrapped.train()
         inputs = {name: value.to(parts.device) if isinstance(value, Tensor) else value for name, value in batch.items()}
-        # a memory goes on with the rows that the same micro-batch had in the step before, or in the segment before
+        # each micro-batch of a step has a memory of its own, left by the same rows of the step or segment before
         memory = None if training.memories is None else training.memories.of(number)
         if memory is not None:
             inputs = memory.put_in(inputs)
-        learned = sum(len(row) > 0 for row in rows[READ[0]])  # none of a `Spare`
+        learned = sum(len(row) > 0 for row in rows[READ[0]])  # a `Spare`, which only keeps processes in step, has none
         loss, output = self.loss(parts.wrapped, inputs, items=items, rows=learned, examples=examples)
         if memory is not None:
             memory.take(output)
@@ -168,7 +171,7 @@ class Loop:
         tokens = processes.count * training.meter.tokens_for_display()
         training.progress.update(step, training.watch.step_loss(), tokens)
         if processes.count > 1 and due:
-            training.watch.settle()  # before anything relies on it, and here all processes can be told
+            training.watch.settle()  # before anything relies on the loss; every process comes here, so all can be told
         stop = training.watch.agree(self.interruption.requested)
         if not (due or stop):
             return
@@ -176,7 +179,7 @@ class Loop:
         logged = len(state.log)
         if due.log:
             self.log.loss(None if grad_norm is None else grad_norm.item(), rate)
-        # who has to stop has no time to score: the run that goes on does it
+        # who has to stop has no time to score: the resumed run does it
         scores = self._evaluate() if due.evaluate and stop is None else None
         state.score_due = due.evaluate and scores is None
         # a better score is always saved, since the run may end with it
@@ -203,7 +206,7 @@ class Loop:
         if self._is_best(scores) or self._cadence.due(state.step).save:
             self.saving.save()
         if self.training.parts.processes.is_main:
-            rewrite_curve(self.training.folder, state.log)  # the row of this step was there without its score
+            rewrite_curve(self.training.folder, state.log)  # the stopped run wrote the row of this step without a score
 
     def _evaluate(self) -> dict[str, float] | None:
         """Score validation and log it; None where a signal breaks it off."""
