@@ -15,8 +15,7 @@ from wordorder.errors import RunFailed
 from wordorder.models.pretrained import with_memory_loss
 from wordorder.tasks.scores import IGNORED
 from wordorder.training.checkpoints.checkpoint import last_good
-from wordorder.training.loop.accelerate import Parts
-from wordorder.training.loop.processes import Processes
+from wordorder.training.loop.accelerate import Parts, Processes
 
 
 class StepLoss:

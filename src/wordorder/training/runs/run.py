@@ -125,7 +125,7 @@ def _start(folder: Path, progress: "bool | Progress") -> Path | None:
         passed = [f"{path.name} is passed over: {fault}" for path, fault in found.passed_over]
         _say(progress, folder, "; ".join([here, *passed]), unusual=bool(passed))
     if process_count() > 1:
-        from wordorder.training.loop.processes import Processes
+        from wordorder.training.loop.accelerate import Processes
 
         newest = Processes(process_index(), process_count()).everyones(newest)[0]
     return None if newest is None else Path(newest)
@@ -145,7 +145,7 @@ def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool 
 
 def _prepare(recipe: Recipe) -> "PreparedData":
     from wordorder.tasks import prepare
-    from wordorder.training.loop.processes import first_process_first
+    from wordorder.training.loop.accelerate import first_process_first
 
     with first_process_first():
         return prepare(recipe.data, recipe.task, recipe.tokenizer, seed=recipe.training.seed)
