@@ -95,7 +95,7 @@ evidence: $(READY)  ## train the comparisons that the pages show and that have n
 gpu:  ## what needs a GPU; PART=far, tests, speed, tuning, compare or queue (QUEUE=FILE) takes at most nine minutes; DRY=1 tries it on the CPU
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(PART),--part $(PART)) $(if $(OUT),--out $(OUT)) $(if $(QUEUE),--queue $(QUEUE))
 
-catalogue: $(READY)  ## write what the pages say of the catalogue anew, and nothing else: after adding an encoding
+catalogue: $(READY)  ## write what the pages say of the catalogue anew, and nothing else: after adding an encoding or an option
 	$(BIN)/python evidence/publish/publish_encodings.py
 
 pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from the committed results

@@ -12,8 +12,8 @@ from wordorder.section import Section, Several, unknown_choice
 from wordorder.tasks import metric_names
 
 FREE, LOOK = object(), object()
-"""Markers of fields: an arm of a comparison may set it; a resumed run may have another value, which changes what is
-shown or kept and not the trained model."""
+"""Markers of fields. FREE: an arm of a comparison may set it. LOOK: a resumed run may have another value, which changes
+what is shown or kept, not the trained model."""
 
 LAST = "last"
 """Value of `select` that takes the last checkpoint."""
