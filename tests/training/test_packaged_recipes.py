@@ -6,7 +6,7 @@ import pytest
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe
-from wordorder.training.recipe.packaged import ENDING, FOLDER, find_recipe, packaged_recipes, summary_of
+from wordorder.training.recipe.files import ENDING, FOLDER, find_recipe, packaged_recipes, summary_of
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "evidence" / "recipes"
 
@@ -64,9 +64,9 @@ def test_the_run_folder_of_a_packaged_recipe_is_named_after_it():
     assert read_recipe(find_recipe("masked-lm")).output_dir == Path("runs/masked_lm")
 
 
-def test_the_package_has_nine_recipes_each_with_its_minutes():
+def test_the_package_has_eight_recipes_each_with_its_minutes():
     assert list(packaged_recipes()) == [
-        *("causal_lm", "classification", "decoders_of_today", "demo", "demo_long", "masked_lm", "memory"),
+        *("causal_lm", "classification", "demo", "demo_long", "masked_lm", "memory"),
         *("pretraining", "translation"),
     ]
     assert not [path for path in FOLDER.iterdir() if path.suffix != ENDING]
