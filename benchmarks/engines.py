@@ -22,7 +22,7 @@ from wordorder.comparison.engines.ray import RayEngine
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run
 from wordorder.training import read_recipe
-from wordorder.training.recipe.packaged import find_recipe
+from wordorder.training.recipe.files import find_recipe
 
 AT_ONCE = 2
 RECIPE = find_recipe("demo")

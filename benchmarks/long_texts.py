@@ -19,7 +19,7 @@ import torch
 from timing import extra_memory, in_a_process, interleave, machine
 
 import wordorder
-from wordorder.attention.choice import VARIABLE
+from wordorder.attention.backends import VARIABLE
 
 WIDTH, HEADS, VOCABULARY = 256, 4, 1000
 

@@ -18,7 +18,7 @@ import torch
 from timing import interleave, machine
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from wordorder.attention.choice import VARIABLE
+from wordorder.attention.backends import VARIABLE
 from wordorder.models import swap_encoding
 
 LIMIT = "unswapped"

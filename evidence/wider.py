@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.results_file import Results, read_results
-from wordorder.training.recipe.toml_text import to_toml
+from wordorder.training.recipe.files import to_toml
 
 
 def wider(results: Results, width: int, seeds: int) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from wordorder.limits import (
+from wordorder.files import (
     is_plain_name,
     matches,
     one_line,

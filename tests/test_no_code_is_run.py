@@ -51,8 +51,7 @@ ALLOWED = {
     "papers/weights.py: weights_only=True": "the same",
     "own_classes.py: exec": "the file that the user names by --use or --arm, and nothing else",
     "own_classes.py: compile": "the same",
-    "lazy.py: import_module": "names of packages: literal tables",
-    "registry.py: import_module": "classes of the package: literal tables",
+    "registry.py: import_module": "names and classes of the package: literal tables",
     "cli/main.py: import_module": "looks whether typer and rich are installed",
     "tasks/catalog.py: import_module": "a task's file, by its name in a literal table",
     "training/runs/fit.py: subprocess.run": "asks git for the commit of this package",
@@ -61,7 +60,7 @@ ALLOWED = {
 
 READERS = {
     "models/saved_folder.py: from_pretrained": "checks the folder first",
-    "data/tokenizers/tokenizer.py: from_pretrained": "one class, which looks for no code",
+    "data/tokenizers.py: from_pretrained": "one class, which looks for no code",
 }
 """Where transformers may read a folder."""
 

@@ -7,8 +7,8 @@ import pytest
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from wordorder.errors import BadInput
+from wordorder.files import MOST_COUNT
 from wordorder.hints import MOST_HINTS
-from wordorder.limits import MOST_COUNT
 from wordorder.section import Section, Several, Text, value_fault
 
 

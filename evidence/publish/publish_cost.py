@@ -20,8 +20,8 @@ def counted() -> dict[str, Any]:
     """Return the cost of every arm, as the command prints it with --json."""
     import torch
 
+    from wordorder.comparison.arms import resolve_arms
     from wordorder.comparison.costs import cost_of
-    from wordorder.comparison.fairness.arms import resolve_arms
     from wordorder.training import read_recipe
 
     recipe = read_recipe(ROOT / "evidence" / "recipes" / f"{RECIPE}.toml")

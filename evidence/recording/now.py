@@ -176,7 +176,7 @@ def recipe_text(text: str) -> str:
     import tomllib
 
     from recording.keys import today
-    from wordorder.training.recipe.toml_text import to_toml
+    from wordorder.training.recipe.files import to_toml
 
     return to_toml(today(tomllib.loads(text)))
 

@@ -15,7 +15,7 @@ Every name loads on first use (PEP 562): `import wordorder` is instant, the name
 only `wordorder.models` and what stands on it need transformers.
 """
 
-from wordorder.lazy import lazy_names
+from wordorder.registry import lazy_names
 
 # As typing's, which would be loaded for it alone: until the command line listens, Ctrl-C prints a traceback.
 TYPE_CHECKING = False

@@ -1,10 +1,10 @@
-"""Classes by name, those of the package and your own: the catalogue of encodings, and the memories."""
+"""Classes by name, those of the package and your own, and names of a package that load on first use (PEP 562)."""
 
 import hashlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -136,3 +136,32 @@ def options_of(kind: type, sizes: tuple[str, ...]) -> dict[str, object]:
 
 def _same(one: type, other: type) -> bool:
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, str], folders: Collection[str] = ()
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package: each name is imported when it is first asked for.
+
+    Type checkers and editors read the same names from imports under ``TYPE_CHECKING``.
+
+    Args:
+        package: its ``__name__``.
+        modules: the module that defines each name.
+        folders: submodules that are attributes of the package without an import line of their own.
+    """
+
+    def __getattr__(name: str) -> object:
+        if name == "__all__":  # of `from package import *`
+            return __dir__()
+        if name in modules:
+            return getattr(import_module(modules[name]), name)
+        if name in folders:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(__dir__())}")
+
+    def __dir__() -> list[str]:
+        names = {name for name in vars(import_module(package)) if not name.startswith("_")}
+        return sorted({*modules, *folders, *names} - {"TYPE_CHECKING", "lazy_names"})
+
+    return __getattr__, __dir__

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Strict, StringConstraints, TypeAdapt
 from pydantic_core import ErrorDetails
 
 from wordorder.errors import BadInput
+from wordorder.files import MOST_COUNT
 from wordorder.hints import MOST_HINTS, choices, describe
-from wordorder.limits import MOST_COUNT
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 """An integer counts as a number, nothing else is converted; docstrings of fields are their descriptions."""

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from wordorder.attention import BACKENDS, Call, choice, choose_backend
-from wordorder.attention.backends import triton
+from wordorder.attention.backends import VARIABLE, triton
 from wordorder.attention.backends.reference import Reference
 from wordorder.attention.backends.triton.measured import MEASURED
 from wordorder.attention.call import _gpu
-from wordorder.attention.choice import VARIABLE
 from wordorder.errors import BadInput
 
 CALL = {

@@ -9,6 +9,7 @@ from bias_cases import BIASES, HEADS, masks, tensors
 from torch.testing import assert_close
 
 from wordorder.attention import Call, attend, attention, plan_attention
+from wordorder.attention.backends import VARIABLE
 from wordorder.attention.backends.triton.operands import (
     blocks_of_same_ids,
     kernel_bias,
@@ -16,7 +17,6 @@ from wordorder.attention.backends.triton.operands import (
     padded_rank,
     token_bounds,
 )
-from wordorder.attention.choice import VARIABLE
 from wordorder.encodings import Terms, build_encoding
 from wordorder.errors import BadInput
 from wordorder.memory import LookAheadMemory, SegmentRecurrence

@@ -69,7 +69,7 @@ def test_a_full_disk_leaves_no_half_recipe_that_would_be_in_the_way(words, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("wordorder.durable.os.fsync", full)
+        patch.setattr("wordorder.files.os.fsync", full)
         assert "mine.toml: cannot be written: No space left on device" in call(
             "init", *words, "--out", "mine.toml", code=2
         )
@@ -79,7 +79,7 @@ def test_a_full_disk_leaves_no_half_recipe_that_would_be_in_the_way(words, monke
 
 @pytest.mark.parametrize("task", DATA)
 def test_nothing_in_the_recipe_changes_the_text(task):
-    from wordorder.data.tokenizers.tokenizer import load_tokenizer
+    from wordorder.data.tokenizers import load_tokenizer
 
     call("init", "--data", *DATA[task], "--task", task, "--out", "mine.toml")
     recipe, text = read_recipe("mine.toml"), "Möchte Bxc3 bxc3 й खेल ブ I_JUMP."

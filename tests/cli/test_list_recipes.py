@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
-from wordorder.training.recipe.packaged import find_recipe, packaged_recipes
+from wordorder.training.recipe.files import find_recipe, packaged_recipes
 
 
 @pytest.fixture(autouse=True)

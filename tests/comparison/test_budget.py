@@ -9,8 +9,8 @@ import pytest
 from comparison_example import example_results, read
 from comparison_stand_in import STAND_IN
 
-from wordorder.comparison.fairness.arms import resolve_arms
-from wordorder.comparison.fairness.budget import check_trained, count_parameters, fit_budget, fit_widths, nearest
+from wordorder.comparison.arms import resolve_arms
+from wordorder.comparison.budget import check_trained, count_parameters, fit_budget, fit_widths, nearest
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.errors import UnfairComparison
 from wordorder.training.loop.batches import FedBatches, rows_of

@@ -7,8 +7,8 @@ import torch
 from comparison_example import read
 from torch.nn.functional import cross_entropy
 
-from wordorder.comparison.fairness.arms import resolve_arms
-from wordorder.comparison.fairness.budget import check_trained, equal_history, fit_budget, histories, history_sentence
+from wordorder.comparison.arms import resolve_arms
+from wordorder.comparison.budget import check_trained, equal_history, fit_budget, histories, history_sentence
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.errors import BadInput, UnfairComparison
 from wordorder.inference import Context, evaluate_model_dir

@@ -7,8 +7,8 @@ import comparison_stand_in
 import pytest
 from comparison_stand_in import STAND_IN
 
+from wordorder.comparison.arms import with_own_arms
 from wordorder.comparison.compare import compare
-from wordorder.comparison.fairness.arms import with_own_arms
 from wordorder.encodings import CATALOG, Encoding, registered_encodings, split_options
 from wordorder.errors import BadInput
 from wordorder.own_classes import parse_own_class, register_again, use_own_classes

@@ -9,7 +9,7 @@ from comparison_example import read
 from safetensors.torch import load_file
 
 from wordorder.comparison import compare, markdown_table
-from wordorder.comparison.fairness.arms import resolve_arms
+from wordorder.comparison.arms import resolve_arms
 from wordorder.comparison.runs import check_folders, identity, runs_of
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.errors import BadInput

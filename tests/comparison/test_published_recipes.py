@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from wordorder.comparison.fairness.arms import resolve_arms
+from wordorder.comparison.arms import resolve_arms
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
 from wordorder.tasks.translation import TARGETS
 from wordorder.training import read_recipe
-from wordorder.training.recipe.packaged import packaged_recipes
+from wordorder.training.recipe.files import packaged_recipes
 from wordorder.training.recipe.sections import SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]

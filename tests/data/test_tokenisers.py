@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 import wordorder
 from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
-from wordorder.data.tokenizers.tokenizer import read_tokenizer
+from wordorder.data.tokenizers import read_tokenizer
 from wordorder.data.tokens import encode_texts
 from wordorder.errors import BadInput
 from wordorder.tasks import prepare
@@ -103,9 +103,7 @@ def test_wordpiece_letters_of_a_large_alphabet_leave_room_for_words(tmp_path):
 def test_the_cache_is_used_and_keyed_by_text_and_settings(tmp_path, monkeypatch):
     first = train("wordpiece", tmp_path).backend_tokenizer.to_str()
     with monkeypatch.context() as patch:
-        patch.setitem(
-            sys.modules["wordorder.data.tokenizers.tokenizer"]._TRAINERS, "wordpiece", None
-        )  # training would fail
+        patch.setitem(sys.modules["wordorder.data.tokenizers"]._TRAINERS, "wordpiece", None)  # training would fail
         assert train("wordpiece", tmp_path).backend_tokenizer.to_str() == first
         with pytest.raises(TypeError):
             train("wordpiece", tmp_path, vocab_size=299)
@@ -192,7 +190,7 @@ def test_a_reader_that_panics_is_one_error(tmp_path, monkeypatch):
         raise PanicException("range end index 8 out of range")
 
     (tmp_path / "tokenizer.json").write_text("{}")
-    monkeypatch.setattr("wordorder.data.tokenizers.tokenizer._opened", panics)
+    monkeypatch.setattr("wordorder.data.tokenizers._opened", panics)
     with pytest.raises(BadInput, match="holds no tokenizer that can be read: range end index"):
         read_tokenizer(tmp_path)
 

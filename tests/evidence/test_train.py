@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_published_comparison_can_be_run_again_by_its_name(script, monkeypatch):
-    from wordorder.training.recipe.packaged import find_recipe
+    from wordorder.training.recipe.files import find_recipe
 
     monkeypatch.chdir(ROOT)
     known = {entry.name: entry for entry in script("train").ALL}
@@ -44,7 +44,7 @@ def test_a_comparison_that_takes_its_rates_from_missing_results_is_one_line(scri
 
 def test_a_finished_comparison_at_another_width_keeps_its_rates_by_the_width(script, tmp_path):
     from wordorder.training import read_recipe
-    from wordorder.training.recipe.toml_text import to_toml
+    from wordorder.training.recipe.files import to_toml
 
     file = ROOT / "evidence" / "results" / "decision" / "n_back_64.json"
     results = parse_results(json.loads(file.read_text(encoding="utf-8")))

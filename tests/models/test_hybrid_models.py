@@ -12,7 +12,7 @@ from wordorder.inspection import inspect_model, position_correlation, score_maps
 from wordorder.models import build_config, build_model, check_length
 from wordorder.ops import Contiguous
 from wordorder.papers.tupe.figure_2 import word_position_correlations
-from wordorder.training.recipe.toml_text import parse_value
+from wordorder.training.recipe.files import parse_value
 
 SIZES = {
     "vocab_size": 50,

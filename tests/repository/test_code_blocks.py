@@ -213,7 +213,7 @@ def saved_models(recipe: dict[str, Any]) -> None:
 @pytest.mark.parametrize("page", pages_with("toml"))
 def test_recipes_are_read(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from wordorder.training import read_recipe
-    from wordorder.training.recipe.toml_text import to_toml
+    from wordorder.training.recipe.files import to_toml
 
     monkeypatch.chdir(tmp_path)
     for recipe in (ROOT / "src" / "wordorder" / "recipes").glob("*.toml"):
@@ -283,7 +283,7 @@ def parse(arguments: list[str]) -> None:
 
 def files_of(program: str, arguments: list[str]) -> list[Path]:
     """Return the files of the repository that a command names: scripts, examples and recipes."""
-    from wordorder.training.recipe.packaged import find_recipe
+    from wordorder.training.recipe.files import find_recipe
 
     if program == "wordorder":
         files = [ROOT / word for word in arguments if re.fullmatch(r"(examples|evidence)/[\w./-]+", word)]

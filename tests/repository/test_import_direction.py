@@ -28,7 +28,7 @@ FLOORS = {
 }
 """Floor of a folder."""
 
-EVERYWHERE = {"durable", "errors", "hints", "lazy", "launch", "limits", "registry", "section", "streams", "__version__"}
+EVERYWHERE = {"errors", "files", "hints", "launch", "registry", "section", "streams", "__version__"}
 """Names of the package that stand on no floor and that every folder may import."""
 
 ON_DEMAND = {("models/factory.py", "papers")}

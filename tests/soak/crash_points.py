@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 NAMES = ("fsync", "mkdir", "rename", "replace", "rmdir", "unlink")
-"""Functions of `os` whose calls are counted; pathlib, shutil and wordorder.durable go through them."""
+"""Functions of `os` whose calls are counted; pathlib, shutil and wordorder.files go through them."""
 
 END_OF_DISK = 4096  # bytes: a power cut loses whole pages
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crash_points import CrashPoints
 
-from wordorder.durable import write_text
+from wordorder.files import write_text
 from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,

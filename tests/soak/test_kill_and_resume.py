@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wordorder.durable import sync_folder, write_text
+from wordorder.files import sync_folder, write_text
 
 HERE = Path(__file__).parent
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from wordorder.durable import write_json
 from wordorder.errors import RunFailed
+from wordorder.files import write_json
 from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,

@@ -4,7 +4,7 @@ import pytest
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe
-from wordorder.training.recipe.packaged import copy_recipe, find_recipe, read_tables
+from wordorder.training.recipe.files import copy_recipe, find_recipe, read_tables
 
 ARMS = """
 [data]

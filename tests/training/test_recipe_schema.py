@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
-from wordorder.limits import read_toml
+from wordorder.files import read_toml
 from wordorder.tasks import TASKS
 from wordorder.training import TrainingSettings
-from wordorder.training.recipe.packaged import packaged_recipes
+from wordorder.training.recipe.files import packaged_recipes
 from wordorder.training.recipe.schema import recipe_schema
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "evidence" / "recipes"

@@ -3,7 +3,7 @@ import tomllib
 
 import pytest
 
-from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
+from wordorder.training.recipe.files import parse_value, set_dotted, split_key, to_toml
 
 
 @pytest.mark.parametrize(

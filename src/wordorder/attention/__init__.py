@@ -12,10 +12,10 @@ from typing import Any
 from wordorder.attention.attend import attend as attend
 from wordorder.attention.attend import attention as attention
 from wordorder.attention.attend import attention_weights as attention_weights
+from wordorder.attention.backends import BACKENDS as BACKENDS
+from wordorder.attention.backends import choose_backend as choose_backend
 from wordorder.attention.backends.backend import Backend as Backend
 from wordorder.attention.call import Call as Call
-from wordorder.attention.choice import BACKENDS as BACKENDS
-from wordorder.attention.choice import choose_backend as choose_backend
 from wordorder.attention.plan import LayerPlans as LayerPlans
 from wordorder.attention.plan import Plan as Plan
 from wordorder.attention.plan import plan_attention as plan_attention

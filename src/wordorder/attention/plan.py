@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordorder.attention.backends import VARIABLE, choose_backend
 from wordorder.attention.backends.backend import Backend
 from wordorder.attention.call import Call
-from wordorder.attention.choice import VARIABLE, choose_backend
 from wordorder.encodings import LayerTerms, Terms
 from wordorder.errors import BadInput
 from wordorder.ops import Mask, check_bias_fits, check_positions_fit

@@ -15,8 +15,8 @@ from wordorder.cli.output import (
     use_classes,
     warn_of_few_examples,
 )
-from wordorder.durable import is_url
 from wordorder.errors import BadInput
+from wordorder.files import is_url
 from wordorder.streams import drop_lost_output, printable
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def compare(
     short = [] if seeds is None else [f"compare.seeds={seeds}"]
     resolved = read_named_recipe(recipe, [*(overrides or ()), *short])
     if own_arms:
-        from wordorder.comparison.fairness.arms import with_own_arms
+        from wordorder.comparison.arms import with_own_arms
 
         resolved = with_own_arms(resolved, own_arms)
     check_overrides(resolved, overrides or ())
@@ -113,7 +113,7 @@ def compare(
 
 
 def _check(recipe: "Recipe") -> None:
-    from wordorder.comparison.fairness.arms import resolve_arms
+    from wordorder.comparison.arms import resolve_arms
 
     resolve_arms(recipe)
     if recipe.compare is not None and recipe.compare.probes:  # they load torch

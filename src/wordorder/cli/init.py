@@ -86,7 +86,7 @@ def init(
 
 
 def _copy(name: str, out: Path | None) -> None:
-    from wordorder.training.recipe.packaged import copy_recipe, find_recipe
+    from wordorder.training.recipe.files import copy_recipe, find_recipe
 
     files = copy_recipe(find_recipe(name), out)
     for path in files:

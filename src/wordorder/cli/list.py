@@ -68,7 +68,7 @@ def list_names(
 
 
 def list_recipes(*, json: bool) -> None:
-    from wordorder.training.recipe.packaged import packaged_recipes, summary_of
+    from wordorder.training.recipe.files import packaged_recipes, summary_of
 
     summaries = [summary_of(name) for name in packaged_recipes()]
     if json:

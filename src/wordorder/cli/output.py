@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from wordorder.durable import finite
 from wordorder.errors import BadInput
+from wordorder.files import finite
 from wordorder.streams import printable
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def use_classes(texts: Sequence[str] | None, option: Literal["--use", "--arm"] =
 def read_named_recipe(given: Path, overrides: Sequence[str] | None) -> "Recipe":
     """Read a recipe by its path, or by its name if it comes with the package."""
     from wordorder.training import read_recipe
-    from wordorder.training.recipe.packaged import find_recipe
+    from wordorder.training.recipe.files import find_recipe
 
     return read_recipe(find_recipe(given), overrides or ())
 
 
 def options_of_data(texts: Sequence[str] | None) -> dict[str, dict[str, Any]]:
     """Return the keys of [data] and [task] that `--set SECTION.KEY=VALUE` gives, and their values, by section."""
-    from wordorder.training.recipe.toml_text import parse_value
+    from wordorder.training.recipe.files import parse_value
 
     options: dict[str, dict[str, Any]] = {"data": {}, "task": {}}
     for text in texts or ():

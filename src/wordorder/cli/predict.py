@@ -90,7 +90,7 @@ def print_translations(
 
 def note_unknown(model_dir: Path, texts: list[str]) -> None:
     """Say on stderr where the model's tokenizer does not know what the texts are written in."""
-    from wordorder.data.tokenizers.tokenizer import read_tokenizer
+    from wordorder.data.tokenizers import read_tokenizer
     from wordorder.inference.predict import unknown_in
 
     if note := unknown_in(read_tokenizer(model_dir), texts):

@@ -21,11 +21,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from wordorder.comparison.arms import resolve_arms
+from wordorder.comparison.budget import check_trained, fit_budget
 from wordorder.comparison.engines.local import Job, LocalEngine, Outcome, devices_of, placements
 from wordorder.comparison.engines.ray import RayCluster, RayEngine
 from wordorder.comparison.engines.store import Store, local_folder
-from wordorder.comparison.fairness.arms import resolve_arms
-from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import Pipeline, forget_prepared
 from wordorder.comparison.probes.measure import check_probes
 from wordorder.comparison.report.differences import time_in_words
@@ -51,8 +51,8 @@ from wordorder.comparison.runs import (
 )
 from wordorder.comparison.statistics.summary import earlier_looks, with_look
 from wordorder.data.settings import BEST_ON_TEST
-from wordorder.durable import is_url, write_json
 from wordorder.errors import BadInput, RunFailed
+from wordorder.files import is_url, write_json
 from wordorder.launch import process_count
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import run_folder_fault
@@ -61,7 +61,7 @@ from wordorder.training.runs.folder import IDENTITY, locked, read_curve, read_me
 from wordorder.training.runs.run import few_examples
 
 if TYPE_CHECKING:
-    from wordorder.comparison.fairness.arms import Arm
+    from wordorder.comparison.arms import Arm
     from wordorder.training import CompareConfig, Recipe
 
 RESULTS = "results.json"

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.comparison.fairness.arms import resolve_arms
-from wordorder.comparison.fairness.budget import fit_budget
+from wordorder.comparison.arms import resolve_arms
+from wordorder.comparison.budget import fit_budget
 from wordorder.comparison.pipeline import Pipeline, cost_of_config
 from wordorder.comparison.report.differences import listed
 from wordorder.comparison.report.table import lines

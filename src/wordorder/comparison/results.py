@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison import results_file
-from wordorder.comparison.fairness.arms import Arm, own_classes_of
+from wordorder.comparison.arms import Arm, own_classes_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.measure import AXES, read_measured
 from wordorder.comparison.runs import (
@@ -27,9 +27,8 @@ from wordorder.comparison.statistics.curves import steps_to_loss
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.summary import metric_of, summarise
 from wordorder.data.settings import SPLITS, TEST_ONCE
-from wordorder.durable import finite
 from wordorder.errors import RunFailed
-from wordorder.limits import one_line, read_json
+from wordorder.files import finite, one_line, read_json
 from wordorder.training.runs.folder import ENVIRONMENT, MODEL, read_curve
 from wordorder.training.runs.unit_scores import UnitScores, read_unit_scores
 

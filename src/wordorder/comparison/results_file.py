@@ -26,7 +26,7 @@ from pydantic_core import CoreSchema, ErrorDetails
 
 from wordorder.comparison.statistics.seeds import REVERSED
 from wordorder.errors import BadInput
-from wordorder.limits import one_line, read_json
+from wordorder.files import one_line, read_json
 
 SCHEMA = 1
 """Version of the format, `schema` in the file."""

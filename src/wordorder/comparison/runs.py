@@ -12,20 +12,20 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wordorder.comparison.fairness.arms import own_classes_of
+from wordorder.comparison.arms import own_classes_of
 from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.curves import at_edge
 from wordorder.comparison.statistics.summary import lower_is_better, median_and_range
 from wordorder.errors import BadInput
-from wordorder.limits import read_json
+from wordorder.files import read_json
 from wordorder.own_classes import REGISTRIES
 from wordorder.training.recipe.pretrained import file_content, find_word_vectors, weights_content
 from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
 from wordorder.training.runs.run import differences
 
 if TYPE_CHECKING:
-    from wordorder.comparison.fairness.arms import Arm
+    from wordorder.comparison.arms import Arm
     from wordorder.training import CompareConfig, Recipe
 
 

@@ -5,7 +5,7 @@ The names load when they are first used, so that reading a recipe needs neither 
 
 from typing import TYPE_CHECKING
 
-from wordorder.lazy import lazy_names
+from wordorder.registry import lazy_names
 
 if TYPE_CHECKING:
     from wordorder.data.examples.collate import CollateLanes as CollateLanes
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from wordorder.data.settings import TokenizerConfig as TokenizerConfig
     from wordorder.data.table import Text as Text
     from wordorder.data.table import Texts as Texts
-    from wordorder.data.tokenizers.tokenizer import fixed_vocab_size as fixed_vocab_size
-    from wordorder.data.tokenizers.tokenizer import load_tokenizer as load_tokenizer
+    from wordorder.data.tokenizers import fixed_vocab_size as fixed_vocab_size
+    from wordorder.data.tokenizers import load_tokenizer as load_tokenizer
 
 _NAMES = {
     "settings": ("DataSettings", "TokenizerConfig", "TOKENIZER_KINDS"),
@@ -31,7 +31,7 @@ _NAMES = {
     "examples.order": ("EpochOrder", "LengthGroupedEpochOrder"),
     "reading_log": ("ReadingLog",),
     "table": ("Text", "Texts"),
-    "tokenizers.tokenizer": ("fixed_vocab_size", "load_tokenizer"),
+    "tokenizers": ("fixed_vocab_size", "load_tokenizer"),
 }
 
 __getattr__, __dir__ = lazy_names(

@@ -14,7 +14,7 @@ from time import time
 from typing import Any
 
 from wordorder.errors import BadInput
-from wordorder.limits import read_json
+from wordorder.files import read_json
 
 _BLOCK, _DAY = 2**20, 86_400
 

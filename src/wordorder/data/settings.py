@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import AfterValidator
 
-from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_TOKENS
+from wordorder.files import MOST_COUNT, MOST_SEED, MOST_TOKENS
 from wordorder.section import Section, Several, Text, unknown_choice
 
 TokenizerKind = Literal["wordpiece", "bpe", "byte", "character", "word", "whitespace", "existing"]

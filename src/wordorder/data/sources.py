@@ -14,7 +14,7 @@ from wordorder.data.readers.text import is_scan, read_line_pairs, read_scan
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import NONE, Columns, DataSettings
 from wordorder.errors import BadInput
-from wordorder.limits import entries_below, matches
+from wordorder.files import entries_below, matches
 
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),

@@ -18,7 +18,7 @@ from wordorder.data.readers import Fault, Note, Part, Row
 from wordorder.data.reading_log import UNREADABLE, ReadingLog
 from wordorder.data.settings import SPLITS, Columns, DataSettings
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.limits import one_line
+from wordorder.files import one_line
 from wordorder.streams import progress_bar
 
 try:

@@ -38,8 +38,8 @@ from wordorder.encodings.places import SinkTerm as SinkTerm
 from wordorder.encodings.places import TokenFeatures as TokenFeatures
 from wordorder.encodings.terms import LayerTerms as LayerTerms
 from wordorder.encodings.terms import Terms as Terms
-from wordorder.lazy import lazy_names
 from wordorder.registry import Registered as Registered
+from wordorder.registry import lazy_names
 
 if TYPE_CHECKING:
     from wordorder.encodings.alibi import ALiBi as ALiBi

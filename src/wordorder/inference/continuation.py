@@ -30,7 +30,7 @@ class Continuation:
     """A saved causal language model with its tokenizer and its start and end tokens."""
 
     def __init__(self, model_dir: str | Path) -> None:
-        from wordorder.data.tokenizers.tokenizer import read_tokenizer
+        from wordorder.data.tokenizers import read_tokenizer
         from wordorder.models.saved_folder import check_tokenizer
 
         task = task_of(model_dir)

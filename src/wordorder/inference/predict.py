@@ -353,7 +353,7 @@ def _outputs(
 
 def _check_not_empty(tokenizer: Any, sizes: Sequence[int]) -> None:
     """Refuse texts without a token where the tokenizer adds none: the network would read nothing at all."""
-    from wordorder.data.tokenizers.tokenizer import adds_special_tokens
+    from wordorder.data.tokenizers import adds_special_tokens
 
     empty = [str(number) for number, size in enumerate(sizes, start=1) if not size]
     if empty and not adds_special_tokens(tokenizer):

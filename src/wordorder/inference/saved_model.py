@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from annotated_types import Ge, Le
 
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_COUNT, one_line, read_toml
+from wordorder.files import MOST_COUNT, one_line, read_toml
 from wordorder.section import value_fault
 from wordorder.tasks import TASKS, Task, TaskOptions, task_options
 

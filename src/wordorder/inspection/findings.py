@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from wordorder.durable import finite
 from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
+from wordorder.files import finite
 from wordorder.inspection.maps import (
     DistanceProfile,
     ScoreMap,

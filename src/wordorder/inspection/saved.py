@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from wordorder.durable import check_writable, write_files
 from wordorder.errors import BadInput, RunFailed
+from wordorder.files import check_writable, is_plain_name, read_json, write_files
 from wordorder.inspection.figures import Drawing, draw, draw_reading
 from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers
 from wordorder.inspection.language_model import (
@@ -22,7 +22,6 @@ from wordorder.inspection.language_model import (
     language_model_numbers,
 )
 from wordorder.inspection.page import Table, page, reading_tables, tables
-from wordorder.limits import is_plain_name, read_json
 from wordorder.streams import printable
 
 LENGTH = 512
@@ -220,7 +219,7 @@ def load_saved(folder: Path, kind: object) -> Any:
 
 
 def first_tokens(folder: Path, config: object, text: str | Path, count: int) -> list[int]:
-    from wordorder.data.tokenizers.tokenizer import read_tokenizer
+    from wordorder.data.tokenizers import read_tokenizer
     from wordorder.models.saved_folder import check_tokenizer
 
     try:

@@ -11,8 +11,8 @@ from transformers import PreTrainedConfig
 
 from wordorder.encodings import CATALOG, Composition, Use, canonical_name, names_of, options_of, split_options
 from wordorder.errors import BadInput
+from wordorder.files import one_line
 from wordorder.hints import fits, option_faults
-from wordorder.limits import one_line
 from wordorder.memory import MEMORIES, Memory
 from wordorder.models.faults import (
     head_faults,

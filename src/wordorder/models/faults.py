@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
+from wordorder.files import MOST_CLASSES
 from wordorder.hints import MOST_HINTS
-from wordorder.limits import MOST_CLASSES
 from wordorder.memory import MEMORIES
 from wordorder.own_classes import REGISTRIES
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from wordorder.durable import write_text
 from wordorder.encodings import CATALOG
+from wordorder.files import write_text
 from wordorder.models.saved_folder import fields_of
 
 CARD = "README.md"

@@ -12,7 +12,7 @@ from typing import Any, cast
 from transformers import AutoConfig, GenerationConfig
 
 from wordorder.errors import BadInput, WordOrderError
-from wordorder.limits import is_plain_name, one_line, read_json
+from wordorder.files import is_plain_name, one_line, read_json
 from wordorder.models.faults import stranger_faults
 from wordorder.networks import initialise
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from wordorder.lazy import lazy_names
 from wordorder.networks.initialisation import initialise as initialise
 from wordorder.networks.initialisation import initialise_module as initialise_module
 from wordorder.networks.layer import DecoderLayer as DecoderLayer
@@ -12,6 +11,7 @@ from wordorder.networks.options import FeedForward as FeedForward
 from wordorder.networks.options import TransformerKeywords as TransformerKeywords
 from wordorder.networks.options import TransformerOptions as TransformerOptions
 from wordorder.networks.stack import Stack as Stack
+from wordorder.registry import lazy_names
 
 if TYPE_CHECKING:
     from wordorder.networks.cache import Cache as Cache

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from wordorder.lazy import lazy_names
 from wordorder.ops.bias import Bias as Bias
 from wordorder.ops.bias import DenseBias as DenseBias
 from wordorder.ops.bias import LowRankBias as LowRankBias
@@ -26,6 +25,7 @@ from wordorder.ops.positions import gather_tokens as gather_tokens
 from wordorder.ops.positions import running_sum as running_sum
 from wordorder.ops.positions import shift_between as shift_between
 from wordorder.ops.positions import t5_bucket as t5_bucket
+from wordorder.registry import lazy_names
 
 if TYPE_CHECKING:
     from wordorder.ops.merge import merge_read_outs as merge_read_outs

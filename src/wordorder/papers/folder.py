@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from wordorder import models
-from wordorder.durable import check_writable, replace_folder, restore_replaced, sync_files
 from wordorder.errors import BadInput, RunFailed
+from wordorder.files import check_writable, replace_folder, restore_replaced, sync_files
 from wordorder.models.model_card import code, write_card
 from wordorder.papers.weights import Checkpoint, Code, Settings, listed, read_checkpoint, read_settings
 

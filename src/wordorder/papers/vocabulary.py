@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from wordorder.errors import BadInput
-from wordorder.limits import read_bytes
+from wordorder.files import read_bytes
 from wordorder.papers.weights import listed
 
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from wordorder.lazy import lazy_names
+from wordorder.registry import lazy_names
 from wordorder.tasks.catalog import (
     TASKS,
     known_metrics,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_BEAMS
+from wordorder.files import MOST_BEAMS
 
 if TYPE_CHECKING:
     from wordorder.data.examples.datasets import TranslationExamples

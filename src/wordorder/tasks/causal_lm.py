@@ -8,7 +8,7 @@ from annotated_types import Ge, Le
 from wordorder.data.generated import GENERATED
 from wordorder.data.settings import Columns, DataSettings
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_COUNT
+from wordorder.files import MOST_COUNT
 from wordorder.tasks.task import ACCURACY, ANSWERS, PERPLEXITY, Corpus, Metric, Task, TaskOptions
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from wordorder.data.settings import SPLITS, DataSettings, TokenizerConfig
 from wordorder.data.sources import find_parts
 from wordorder.data.split import Split, TrainingTexts, divide, undivided
 from wordorder.data.table import Integers, Texts, read_texts
-from wordorder.data.tokenizers.tokenizer import adds_special_tokens, load_tokenizer
+from wordorder.data.tokenizers import adds_special_tokens, load_tokenizer
 from wordorder.data.tokens import Tokens, encode_column
 from wordorder.errors import BadInput
 from wordorder.streams import progress_bar

@@ -12,7 +12,7 @@ from pydantic import field_validator
 from wordorder.data.cache import content_hash
 from wordorder.data.settings import Columns, DataSettings
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_COUNT
+from wordorder.files import MOST_COUNT
 from wordorder.section import Section, Text
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ class LabelledTask(Task[OfLabelled]):
 
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import LabelledExamples
-        from wordorder.data.tokenizers.tokenizer import write_both_ends
+        from wordorder.data.tokenizers import write_both_ends
 
         write_both_ends(corpus.tokenizer)
         examples: dict[str, LabelledExamples] = {}
@@ -429,7 +429,7 @@ def labelled_spans(
 
     from wordorder.data.packing import Spans, pieces
     from wordorder.data.packing import pairs as pairs_of
-    from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators
+    from wordorder.data.tokenizers import adds_special_tokens, pair_separators
 
     ids: Any = [getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "unk")]
     cls_id, sep_id, unknown_id = ids

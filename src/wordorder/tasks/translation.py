@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 
 from wordorder.data.settings import NONE, Columns, DataSettings
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_BEAMS, MOST_COUNT
+from wordorder.files import MOST_BEAMS, MOST_COUNT
 from wordorder.section import Text
 from wordorder.tasks.task import (
     ACCURACY,

@@ -21,8 +21,8 @@ from multiprocessing import get_context, parent_process, resource_tracker
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from wordorder.comparison.runs import Run, Statistics, identity
-from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.files import write_json
 from wordorder.own_classes import all_registered, register_again
 from wordorder.registry import Registered
 from wordorder.streams import prepare_streams

@@ -24,9 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from wordorder.durable import check_writable
 from wordorder.errors import BadInput, RunFailed
-from wordorder.limits import path_below
+from wordorder.files import check_writable, path_below
 from wordorder.training.checkpoints.checkpoint import MANIFEST, is_checkpoint
 from wordorder.training.runs.folder import LOCK, METRICS
 

@@ -16,11 +16,10 @@ from wordorder.comparison.probes.extrapolation import Extrapolation
 from wordorder.comparison.probes.lengths import Lengths
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Probe, Trained
 from wordorder.comparison.probes.shuffled_windows import ShuffledWindows
-from wordorder.durable import finite, write_json
 from wordorder.errors import BadInput
+from wordorder.files import finite, read_json, write_json
 from wordorder.hints import option_faults
 from wordorder.inference.saved_model import load_model
-from wordorder.limits import read_json
 from wordorder.tasks import TASKS
 from wordorder.training.loop.meter import cpu_threads
 from wordorder.training.loop.progress import quiet_libraries

@@ -15,8 +15,8 @@ from wordorder.comparison.report.differences import difference_title, in_short, 
 from wordorder.comparison.report.table import columns
 from wordorder.comparison.results_file import ProbeResult, Results
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, quality_of, spread
-from wordorder.durable import make_folder, write_files
 from wordorder.errors import BadInput
+from wordorder.files import make_folder, write_files
 from wordorder.inspection.figures import log_scale, new_figure
 
 __all__ = ["COSTS", "draw_costs", "write_figures"]

@@ -24,10 +24,10 @@ from wordorder.comparison.report.view import arm_styles, curve_label, probe_pane
 from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss, Table
 from wordorder.comparison.statistics.seeds import BETTER, IDENTICAL, WORSE
 from wordorder.comparison.statistics.summary import centre, quality_of, repeats, spread
-from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
+from wordorder.files import write_text
 from wordorder.streams import printable
-from wordorder.training.recipe.toml_text import to_toml
+from wordorder.training.recipe.files import to_toml
 
 MATCHED = {
     "none": "nothing: every model as its recipe says",

@@ -1,13 +1,11 @@
 """Tasks whose texts and answers are drawn by chance: the tasks by name, and the faults of a recipe that names one."""
 
-from wordorder.data.generated import context, order, recall, strings
+from wordorder.data.generated import order, recall, strings
 from wordorder.data.generated.task import GeneratedTask, Lengths
 from wordorder.data.settings import TASK, DataSettings
 from wordorder.section import unknown_choice
 
-GENERATED: dict[str, GeneratedTask] = {
-    task.name: task for task in (*order.TASKS, *strings.TASKS, *recall.TASKS, *context.TASKS)
-}
+GENERATED: dict[str, GeneratedTask] = {task.name: task for task in (*order.TASKS, *strings.TASKS, *recall.TASKS)}
 """Name after "task:" in `data.source` -> task."""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from wordorder.data.readers.lines import lines_of
 from wordorder.data.readers.reader import Fault, Note, Reading, Row
-from wordorder.limits import parse_json
+from wordorder.files import parse_json
 
 
 def read_json_lines(path: Path, reading: Reading) -> Iterator[Row | Fault | Note]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.data.readers.reader import Fault
-from wordorder.limits import check_plain
+from wordorder.files import check_plain
 
 _PIECE = 2**20
 """Most characters of a line that are read before they are looked at."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from wordorder.data.readers.reader import Fault, Note, Reading, Row
 from wordorder.errors import MissingExtra
-from wordorder.limits import check_plain, one_line
+from wordorder.files import check_plain, one_line
 
 _ROWS = 1_000
 """Rows that are held at the same time."""

@@ -23,7 +23,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from wordorder.errors import BadInput
-from wordorder.limits import read_json
+from wordorder.files import read_json
 from wordorder.models.faults import stranger_faults
 from wordorder.models.swap.families import FAMILIES, hosts_of
 

@@ -6,8 +6,8 @@ import torch
 from huggingface_hub.dataclasses import strict
 
 from wordorder.errors import BadInput
+from wordorder.files import one_line
 from wordorder.hints import option_faults
-from wordorder.limits import one_line
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.encoder import build_encoder
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexKeywords

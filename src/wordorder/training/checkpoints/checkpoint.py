@@ -11,19 +11,20 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, RootModel
 from safetensors import SafetensorError
 
-from wordorder.durable import (
+from wordorder.errors import RunFailed
+from wordorder.files import (
     REPLACED,
     check_writable,
     leftovers,
     of_the_system,
+    one_line,
+    read_model,
     remove_folder,
     replace_folder,
     restore_replaced,
     sync_files,
     write_json,
 )
-from wordorder.errors import RunFailed
-from wordorder.limits import one_line, read_model
 from wordorder.training.checkpoints.state import STATE, TrainState
 
 MANIFEST = "manifest.json"

@@ -16,7 +16,7 @@ from safetensors.torch import load, load_file, save, save_file  # pyright: ignor
 from torch import Tensor
 
 from wordorder.errors import RunFailed, WordOrderError
-from wordorder.limits import one_line, read_json
+from wordorder.files import one_line, read_json
 
 STATE = "state.json"
 """File of a checkpoint with a `TrainState`."""

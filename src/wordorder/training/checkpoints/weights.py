@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from wordorder.errors import BadInput, RunFailed
-from wordorder.limits import one_line
+from wordorder.files import one_line
 from wordorder.models import saved_folder
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.recipe.pretrained import naming_the_key

@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
 from wordorder.errors import BadInput
+from wordorder.files import MOST_ARMS, MOST_FOLDS, MOST_RUNS, MOST_SEED, MOST_WORKERS
 from wordorder.hints import MOST_HINTS
-from wordorder.limits import MOST_ARMS, MOST_FOLDS, MOST_RUNS, MOST_SEED, MOST_WORKERS
 from wordorder.section import Section, Several, unknown_choice, unknown_name, value_fault
 
 SECTIONS = ("data", "task", "tokenizer", "model", "training", "compare")

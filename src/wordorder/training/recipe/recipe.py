@@ -12,11 +12,10 @@ from wordorder.hints import MOST_HINTS
 from wordorder.section import Section, unknown_name
 from wordorder.tasks.translation import TARGETS
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
-from wordorder.training.recipe.packaged import read_tables
+from wordorder.training.recipe.files import parse_value, read_tables, set_dotted, split_key, to_toml
 from wordorder.training.recipe.pretrained import ARM, SEED, is_host, place
 from wordorder.training.recipe.sections import SOURCES, check_run
 from wordorder.training.recipe.settings import TrainingSettings
-from wordorder.training.recipe.toml_text import parse_value, set_dotted, split_key, to_toml
 
 if typing.TYPE_CHECKING:
     from wordorder.data import DataSettings, TokenizerConfig

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 from pydantic import TypeAdapter
 
 from wordorder import __version__
-from wordorder.limits import MOST_COUNT
+from wordorder.files import MOST_COUNT
 from wordorder.section import Section
 
 _ARGUMENT = re.compile(r"^ {4}(\w+): (.*?)(?=^ {4}\w|^\S|\Z)", flags=re.MULTILINE | re.DOTALL)

@@ -23,7 +23,7 @@ import os
 from pathlib import Path
 
 from wordorder.data.settings import TASK, generated_task
-from wordorder.limits import matches
+from wordorder.files import matches
 
 BUILT_IN = ("sotu",)
 

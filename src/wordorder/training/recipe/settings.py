@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator
 
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_TOKENS, MOST_WORKERS
+from wordorder.files import MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_TOKENS, MOST_WORKERS
 from wordorder.section import Section, Several, unknown_choice
 from wordorder.tasks import metric_names
 

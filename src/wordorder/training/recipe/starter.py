@@ -14,12 +14,12 @@ from wordorder.data.reading_log import ReadingLog
 from wordorder.data.settings import DataSettings, generated_task
 from wordorder.data.sources import find_files
 from wordorder.data.table import Texts
-from wordorder.durable import write_text
 from wordorder.errors import BadInput
+from wordorder.files import write_text
 from wordorder.streams import printable
 from wordorder.tasks import TASKS, TaskOptions, task_options
 from wordorder.tasks.preparation import read
-from wordorder.training.recipe.packaged import ENDING
+from wordorder.training.recipe.files import ENDING
 from wordorder.training.recipe.recipe import read_recipe
 from wordorder.training.recipe.sections import find_source
 

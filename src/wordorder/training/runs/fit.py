@@ -19,9 +19,9 @@ import torch
 
 from wordorder import __version__
 from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData, RunningText
-from wordorder.data.tokenizers.tokenizer import adds_special_tokens
-from wordorder.durable import make_folder, write_json, write_text
+from wordorder.data.tokenizers import adds_special_tokens
 from wordorder.errors import BadInput, RunFailed
+from wordorder.files import make_folder, write_json, write_text
 from wordorder.launch import is_main, process_count
 from wordorder.models import build_config, build_model, config_fields, host_config, load_host
 from wordorder.tasks import TASKS, model_class

@@ -15,9 +15,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from wordorder.durable import make_folder, write_text
 from wordorder.errors import BadInput, RunFailed
-from wordorder.limits import as_model, one_line, parse_json, read_bytes, read_json
+from wordorder.files import as_model, make_folder, one_line, parse_json, read_bytes, read_json, write_text
 from wordorder.streams import printable
 from wordorder.tasks import metric_names
 

@@ -6,10 +6,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from wordorder import __version__
-from wordorder.limits import read_json, read_toml
+from wordorder.files import read_json, read_toml
 from wordorder.models.model_card import code, write_card
 from wordorder.tasks import TASKS
-from wordorder.training.recipe.toml_text import to_toml
+from wordorder.training.recipe.files import to_toml
 from wordorder.training.runs.folder import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 
 

@@ -9,10 +9,9 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.durable import is_url, of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
+from wordorder.files import is_url, of_the_system, one_line, read_model, read_toml, restore_replaced
 from wordorder.launch import is_main, process_count, process_index
-from wordorder.limits import one_line, read_model, read_toml
 from wordorder.streams import printable
 from wordorder.training.checkpoints.checkpoint import (
     MANIFEST,

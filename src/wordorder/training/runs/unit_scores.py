@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.durable import write_files
 from wordorder.errors import RunFailed
-from wordorder.limits import check_plain, one_line
+from wordorder.files import check_plain, one_line, write_files
 
 if TYPE_CHECKING:
     from wordorder.tasks.scores import UnitSums

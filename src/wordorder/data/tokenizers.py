@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from wordorder.data.cache import content_hash, write_cached
 from wordorder.data.settings import TokenizerConfig
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.limits import one_line, read_json
+from wordorder.files import one_line, read_json
 
 try:
     import tokenizers

@@ -12,9 +12,9 @@ from wordorder.encodings import names_in
 from wordorder.errors import BadInput
 from wordorder.own_classes import own_classes, parse_own_class
 from wordorder.tasks.translation import TranslationOptions
+from wordorder.training.recipe.files import split_key
 from wordorder.training.recipe.pretrained import tokenizer_content
 from wordorder.training.recipe.settings import FREE, marked
-from wordorder.training.recipe.toml_text import split_key
 
 if TYPE_CHECKING:
     from wordorder.data import TokenizerConfig

@@ -11,10 +11,10 @@ from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.results_file import ArmBudget, History, MatchedBudget, Results, Row
 from wordorder.errors import BadInput, UnfairComparison
 from wordorder.training.loop.batches import same_batches
-from wordorder.training.recipe.toml_text import split_key
+from wordorder.training.recipe.files import split_key
 
 if TYPE_CHECKING:
-    from wordorder.comparison.fairness.arms import Arm
+    from wordorder.comparison.arms import Arm
     from wordorder.comparison.pipeline import Pipeline
     from wordorder.training import CompareConfig, Recipe
 

@@ -1,1 +1,0 @@
-"""Make arms equal in everything but what is compared, or refuse."""

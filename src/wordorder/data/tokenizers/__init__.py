@@ -1,1 +1,0 @@
-"""Tokenizers: train one of six kinds, or load an existing one."""
