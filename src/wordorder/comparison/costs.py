@@ -57,16 +57,15 @@ def cost_of(recipe: Recipe) -> dict[str, Any]:
 
 def _vocab_size(data: DataSettings, task: TaskOptions, tokenizer: TokenizerConfig) -> int | None:
     from wordorder.data import fixed_vocab_size
-    from wordorder.tasks import prepare_small
+    from wordorder.tasks import small_vocabulary
 
     fixed = fixed_vocab_size(tokenizer)
     if fixed is not None or (data.generated is None and tokenizer.kind != "character"):
         return fixed  # tokenizers of other kinds nearly always fill their vocabulary
     try:
-        prepared = prepare_small(data, task, tokenizer)
+        return small_vocabulary(data, task, tokenizer)
     except (BadInput, MissingExtra):  # a model can be counted before its texts are there
         return None
-    return None if prepared is None else prepared.statistics["vocab_size"]
 
 
 def _with_vocabulary(recipe: Recipe, size_of: Callable[..., int | None]) -> Recipe:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from wordorder.tasks.causal_lm import CausalLMOptions
     from wordorder.tasks.classification import ClassificationOptions
     from wordorder.tasks.masked_lm import MaskedLMOptions
-    from wordorder.tasks.preparation import prepare, prepare_small
+    from wordorder.tasks.preparation import prepare, prepare_small, small_vocabulary
     from wordorder.tasks.regression import RegressionOptions
     from wordorder.tasks.translation import TranslationOptions
 
@@ -40,6 +40,7 @@ __all__ = [
     "model_class",
     "prepare",
     "prepare_small",
+    "small_vocabulary",
     "task_faults",
     "task_options",
     "tasks_of",
@@ -49,7 +50,7 @@ _FILES = {
     "causal_lm": ("CausalLMOptions",),
     "classification": ("ClassificationOptions",),
     "masked_lm": ("MaskedLMOptions",),
-    "preparation": ("prepare", "prepare_small"),
+    "preparation": ("prepare", "prepare_small", "small_vocabulary"),
     "regression": ("RegressionOptions",),
     "translation": ("TranslationOptions",),
 }

@@ -271,11 +271,24 @@ def prepare_small(
     Raises:
         BadInput, MissingExtra: as `prepare`, where it is called; as `find_parts` else.
     """
+    return prepare(data, options, tokenizer, seed=data.seed, cache_dir=cache_dir) if _is_small(data, options) else None
+
+
+def small_vocabulary(data: DataSettings, options: TaskOptions, tokenizer: TokenizerConfig) -> int | None:
+    """Return the number of tokens that training would have, where `prepare_small` prepares; nothing is encoded."""
+    if not _is_small(data, options):
+        return None
+    cache_dir = default_cache_dir()
+    texts = read(data, options, cache_dir=cache_dir)
+    trained = _tokenizer(tokenizer, texts, split(texts, data, options), cache_dir)
+    return 1 + max(trained.get_vocab().values())
+
+
+def _is_small(data: DataSettings, options: TaskOptions) -> bool:
     if any(str(source).startswith("hub:") for source in (data.source, data.validation_source, data.test_source)):
-        return None  # of any size, and perhaps yet to be loaded
-    if data.generated is None:
-        log = ReadingLog(skip=data.skip_unreadable)
-        stamps = [part.stamp for part in find_parts(data, TASKS[options.name].columns(data, options), log)]
-        if None in stamps or sum(size for stamp in stamps for _, size, _, _ in stamp or ()) > MOST_SMALL:
-            return None
-    return prepare(data, options, tokenizer, seed=data.seed, cache_dir=cache_dir)
+        return False  # of any size, and perhaps yet to be loaded
+    if data.generated is not None:
+        return True
+    log = ReadingLog(skip=data.skip_unreadable)
+    stamps = [part.stamp for part in find_parts(data, TASKS[options.name].columns(data, options), log)]
+    return None not in stamps and sum(size for stamp in stamps for _, size, _, _ in stamp or ()) <= MOST_SMALL
