@@ -115,7 +115,7 @@ def test_showing_all_again_keeps_the_focus_in_the_page(page):
 
 def test_the_front_is_that_of_pareto_py_for_every_cost(page, full):
     results = json.loads(full)
-    buttons = page.find_elements("css selector", "#scatter-costs button")
+    buttons = page.find_elements("css selector", "#scatter-costs label")
     assert [button.text for button in buttons] == [cost.short for cost in COSTS]
     for cost, button in zip(COSTS, buttons, strict=True):
         button.click()
@@ -158,9 +158,9 @@ def test_probes_are_lines_or_dots_and_are_read_by_keyboard(page):
     panels = page.find_element("css selector", "figure.probe[data-probe='layers']")
     shape = "return document.querySelector(\"figure.probe[data-probe='layers'] .series\").getAttribute('d')"
     before = page.execute_script(shape)
-    choice = panels.find_element("css selector", ".segments button[aria-checked='true']")
+    choice = panels.find_element("css selector", ".segments input:checked")
     choice.send_keys(Keys.ARROW_RIGHT)
-    assert page.execute_script("return document.activeElement.textContent") == "distance"
+    assert page.execute_script("return document.activeElement.parentElement.textContent") == "distance"
     assert page.execute_script(shape) != before
 
 

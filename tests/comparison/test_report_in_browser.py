@@ -152,9 +152,9 @@ def test_the_cost_axis_is_chosen_by_arrow_keys(open_report):
     from selenium.webdriver.common.keys import Keys
 
     page = open_report(example_results())
-    page.find_element("css selector", "#scatter-costs button[aria-checked='true']").send_keys(Keys.ARROW_RIGHT)
-    assert page.execute_script("return document.activeElement.textContent") == "FLOPs"
-    assert page.find_element("css selector", "#scatter-costs button[aria-checked='true']").text == "FLOPs"
+    page.find_element("css selector", "#scatter-costs input:checked").send_keys(Keys.ARROW_RIGHT)
+    assert page.execute_script("return document.activeElement.parentElement.textContent") == "FLOPs"
+    assert page.find_element("css selector", "#scatter-costs label:has(:checked)").text == "FLOPs"
 
 
 def test_an_arm_named_like_a_script_is_shown_as_its_name(open_report):

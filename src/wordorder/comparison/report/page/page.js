@@ -131,29 +131,13 @@ function onPointer(part, rows) {
 
 function tell(id, text) { document.getElementById(id).textContent = text; }
 
-// Buttons of which one is chosen: arrow keys move, as in every group of radio buttons.
+// Radio buttons: the browser moves between them by arrow keys.
 function choice(box, options, choose) {
-  const buttons = options.map((text, index) => {
-    const button = element("button", { type: "button", role: "radio", "aria-checked": String(index === 0), tabindex: index === 0 ? 0 : -1 }, text);
-    button.addEventListener("click", () => take(index));
-    button.addEventListener("keydown", (event) => {
-      const move = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-      if (!move) return;
-      event.preventDefault();
-      const next = (index + move + options.length) % options.length;
-      take(next);
-      buttons[next].focus();
-    });
-    return button;
+  options.forEach((text, index) => {
+    const input = element("input", { type: "radio", name: box.getAttribute("aria-labelledby"), checked: index ? null : "" });
+    input.addEventListener("change", () => choose(index));
+    box.append(element("label", {}, input, text));
   });
-  function take(chosen) {
-    buttons.forEach((button, index) => {
-      button.setAttribute("aria-checked", String(index === chosen));
-      button.tabIndex = index === chosen ? 0 : -1;
-    });
-    choose(chosen);
-  }
-  box.append(...buttons);
 }
 
 // Figures are drawn at their true width, so that letters keep their size on a phone.
