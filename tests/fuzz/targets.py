@@ -248,7 +248,7 @@ def read_a_model_folder(content: bytes, folder: Path) -> None:
 def checkpoint_files() -> dict[str, bytes]:
     """A checkpoint as a run writes it, small: weights, optimizer, generators, what the Trainer knew, the manifest."""
     from wordorder.training.checkpoints.checkpoint import seal
-    from wordorder.training.checkpoints.state import save_state
+    from wordorder.training.checkpoints.state_files import save_state
 
     weight = torch.nn.Parameter(torch.ones(3, 2))
     optimizer = torch.optim.AdamW([weight])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.training.checkpoints.state import load_state, random_state, restore_random_state, save_state
+from wordorder.training.checkpoints.state_files import load_state, random_state, restore_random_state, save_state
 
 
 def test_a_nested_state_comes_back_as_it_was(tmp_path):

@@ -28,7 +28,7 @@ from transformers.utils import logging
 
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import process_count
-from wordorder.training.checkpoints.state import pack_state, unpack_state
+from wordorder.training.checkpoints.state_files import pack_state, unpack_state
 from wordorder.training.checkpoints.weights import is_sharded
 from wordorder.training.loop.optimizers import Optimizers
 from wordorder.training.recipe.settings import TrainingSettings

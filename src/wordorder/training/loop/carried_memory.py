@@ -10,7 +10,7 @@ from torch import Tensor
 from wordorder.errors import RunFailed
 from wordorder.memory import MemoryState
 from wordorder.tasks.scores import UNITS, NextTokenTally
-from wordorder.training.checkpoints.state import load_state, taken_up
+from wordorder.training.checkpoints.state_files import load_state, taken_up
 
 CARRIED = "carried"
 """Prefix of the files of a checkpoint that hold the memories of each process."""

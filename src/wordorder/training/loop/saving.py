@@ -16,9 +16,8 @@ from wordorder.training.checkpoints.checkpoint import (
     rotate,
     write_checkpoint,
 )
-from wordorder.training.checkpoints.state import (
-    STATE,
-    ProcessState,
+from wordorder.training.checkpoints.state import STATE, ProcessState
+from wordorder.training.checkpoints.state_files import (
     load_state,
     random_state,
     restore_random_state,
