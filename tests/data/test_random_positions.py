@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from wordorder.data.examples.collate import CollatePositions, WithPositions, drawn_positions
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.random_positions import CollatePositions, WithPositions, drawn_positions
 from wordorder.training.runs.run import _prepare
 
 SETTINGS = ("training.max_steps=6", "training.batch_size=4", "training.random_positions=64", "model.encoding=rope")

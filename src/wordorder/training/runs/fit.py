@@ -19,6 +19,7 @@ import torch
 
 from wordorder import __version__
 from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData, RunningText
+from wordorder.data.examples.collate import CollatePositions, WithPositions
 from wordorder.data.tokenizers import adds_special_tokens
 from wordorder.errors import BadInput, RunFailed
 from wordorder.files import make_folder, write_json, write_text
@@ -39,7 +40,6 @@ from wordorder.training.loop.log import Log, running_trackers
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.meter import Meter, cpu_threads
 from wordorder.training.loop.progress import Progress, Shown, quiet_libraries
-from wordorder.training.loop.random_positions import CollatePositions, WithPositions
 from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.step_loss import StepLoss
 from wordorder.training.loop.training import Training
