@@ -338,6 +338,7 @@ def test_a_llama_s_weights_leave_those_of_another_encoding_as_drawn():
     assert not any(filled[name].any() for name in drawn if name not in own and name.endswith(".bias"))
 
 
+@pytest.mark.slow
 def test_what_the_reference_says_of_help_is_so():
     pages = [path.read_text("utf-8") for path in sorted((ROOT / "docs" / "reference").glob("*.md"))]
     calls = [re.search(r"in Python: `(help\(.*\))`", page)[1] for page in pages]
