@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from wordorder.data.examples.masking import IGNORED, Masking
-from wordorder.data.randomness import counter_hash, splitmix64, uniform
+from wordorder.data.examples.order import counter_hash, splitmix64, uniform
 
 V, MASK = 1005, 4
 SPECIAL = np.arange(V) < 5

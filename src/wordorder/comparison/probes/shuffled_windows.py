@@ -18,7 +18,7 @@ from wordorder.comparison.probes import texts as reading
 from wordorder.comparison.probes.probe import Axes, Measured, Probe, Row, Trained, check_at_least, check_different
 from wordorder.data.examples.datasets import LabelledExamples, MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
-from wordorder.data.randomness import counter_hash
+from wordorder.data.examples.order import counter_hash
 from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 
 from wordorder.data.examples.masking import IGNORED
-from wordorder.data.examples.order import Example, Key, KeyedExamples, resolve_keys
-from wordorder.data.randomness import counter_hash
+from wordorder.data.examples.order import Example, Key, KeyedExamples, counter_hash, resolve_keys
 from wordorder.data.tokens import Ids, Integers, Tokens
 from wordorder.errors import BadInput
 

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from wordorder.data.examples.order import Example
-from wordorder.data.randomness import Words, counter_hash, splitmix64, uniform
+from wordorder.data.examples.order import Example, Words, counter_hash, splitmix64, uniform
 
 IGNORED = -100
 """Label of a position that is not predicted, as torch's cross-entropy and transformers have it."""
