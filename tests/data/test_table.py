@@ -252,6 +252,16 @@ def test_a_file_of_another_encoding(tmp_path, encoding, name):
     assert [one.text.strip() for one in read_documents(sections)] == [text]
 
 
+@pytest.mark.parametrize(("text", "told"), [("Grüße", True), ("Gruesse", False), ("Grüße".encode("cp1252"), False)])
+def test_text_that_is_utf_8_where_another_encoding_was_said_is_told_of(tmp_path, text, told):
+    (tmp_path / "a.csv").write_bytes(b"text\n" + (text if isinstance(text, bytes) else text.encode()) + b"\n")
+    log = ReadingLog()
+    for _ in ("read", "from the cache"):
+        log = ReadingLog()
+        read(*config(tmp_path / "a.csv", "masked-lm", file_encoding="cp1252"), log)
+        assert any("reads as UTF-8; is data.file_encoding=cp1252 right?" in note for note in log.notes) == told
+
+
 def test_an_encoding_without_its_mark_is_a_fault(tmp_path):
     for name in ("a.txt", "a.csv"):
         (tmp_path / name).write_bytes(b"text\nplain\n")

@@ -1,7 +1,9 @@
 """The files that a source names, the split that a file's name says, and the rows of each."""
 
 import re
-from collections.abc import Sequence
+from codecs import getincrementaldecoder
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from glob import has_magic
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from wordorder.data.named import NAMED
 from wordorder.data.readers import ENDINGS, PACKED, READERS, Part, Reading, format_of, stamp_of
+from wordorder.data.readers.reader import Fault, Note, Reader, Row
 from wordorder.data.readers.text import is_scan, read_line_pairs, read_scan
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
 from wordorder.data.settings import NONE, Columns, DataSettings
@@ -21,6 +24,8 @@ _SPLIT_WORDS = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+
+_LOOKED_AT = 2**16  # bytes of a file that may tell that it is UTF-8
 
 
 def find_parts(data: DataSettings, columns: Columns, log: ReadingLog) -> list[Part]:
@@ -86,13 +91,22 @@ def _part_of(path: Path, split: str | None, reading: Reading, data: DataSettings
     reader = READERS[data.format or format_of(path) or ""]
     return Part(
         origin=str(path),
-        rows=partial(read_scan if by_rule else reader.read, path, reading),
+        rows=partial(_rows, read_scan if by_rule else reader.read, path, reading),
         stamp=(stamp_of(path),),
         split=split,
         by_rule=by_rule,
         delimited=reader.delimited,
         pairs=by_rule,
     )
+
+
+def _rows(read: Reader, path: Path, reading: Reading) -> Iterator[Row | Fault | Note]:
+    """Yield what a reader yields, after a note where a file of another encoding, as the recipe says, is UTF-8."""
+    if reading.encoding != "utf-8" and path.is_file():
+        with path.open("rb") as file, suppress(UnicodeDecodeError):
+            if not getincrementaldecoder("utf-8")().decode(file.read(_LOOKED_AT)).isascii():
+                yield Note(f"{path} reads as UTF-8; is data.file_encoding={reading.encoding} right? Else leave it out")
+    yield from read(path, reading)
 
 
 def _is_running(path: Path, data: DataSettings) -> bool:
