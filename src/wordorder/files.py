@@ -161,7 +161,7 @@ def one_line(error: object, most: int = 300) -> str:
 
 REPLACED = ".replaced-"
 _DELETING = ".deleting-"
-_LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|html|txt)\.\d+")
+_LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|html|txt|safetensors)\.\d+")
 
 
 def is_url(place: object) -> bool:

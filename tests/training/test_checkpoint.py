@@ -182,7 +182,7 @@ def test_a_replacement_that_was_broken_off_is_ended(three, new_is_there):
 
 
 def test_what_killed_runs_left_is_removed_and_nothing_else(three):
-    for name in (".probe-12", ".curve.jsonl.77", ".metrics.json.1"):
+    for name in (".probe-12", ".curve.jsonl.77", ".metrics.json.1", ".unit_scores.safetensors.9"):
         (three / name).write_text("")
     for name in (".deleting-checkpoint-1-0f", ".saving-model"):
         (three / name).mkdir()
