@@ -1,34 +1,30 @@
 """Classes by name, those of the package and your own, and names of a package that load on first use (PEP 562)."""
 
-import hashlib
-import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Kind = TypeVar("Kind")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
-    """The class and file of what was registered under a name."""
+class Registered(NamedTuple):
+    """A class that was registered, with the path and the SHA-256 of its file then; "" in an interactive session."""
 
     name: str
     class_name: str
     file: str
-    """Path of the file that defines the class; empty where there is none, as in an interactive session."""
     sha256: str
-    """SHA-256 of the file when the class was registered; empty without a file."""
 
     @classmethod
     def of(cls, name: str, kind: type) -> "Registered":
         """Return the record of a class that is registered now."""
+        import hashlib
+
         module = sys.modules.get(kind.__module__)
         file = getattr(module, "__file__", None)
         if not file or not Path(file).is_file():
@@ -110,7 +106,9 @@ class Registry(MutableMapping[str, type[Kind]]):
         missing = sorted(getattr(kind, "__abstractmethods__", ()))
         if missing:
             raise ValueError(f"{self.title} {kind.__name__} must define {', '.join(missing)}")
-        needed = [option for option, default in options_of(kind, sizes).items() if default is inspect.Parameter.empty]
+        from inspect import Parameter
+
+        needed = [option for option, default in options_of(kind, sizes).items() if default is Parameter.empty]
         if needed:
             raise ValueError(
                 f"{self.title} {kind.__name__}: {', '.join(needed)} must have a default for networks to use it"
@@ -129,6 +127,8 @@ def without_label(name: str) -> str:
 
 def options_of(kind: type, sizes: tuple[str, ...]) -> dict[str, object]:
     """Return the arguments of a class's constructor, but for ``sizes``, with their defaults."""
+    import inspect
+
     anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of nn.Module's own constructor
     parameters = inspect.signature(kind).parameters.items()
     return {name: p.default for name, p in parameters if name not in sizes and p.kind not in anything}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from wordorder.attention import BACKENDS, Call, choice, choose_backend
+from wordorder.attention import BACKENDS, Call, backends, choose_backend
 from wordorder.attention.backends import VARIABLE, triton
 from wordorder.attention.backends.reference import Reference
 from wordorder.attention.backends.triton.measured import MEASURED
@@ -240,7 +240,7 @@ class HalfDone(Reference):
 
 def test_a_backend_of_ones_own_is_asked_where_it_stands(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "BACKENDS", [HalfDone(), *BACKENDS])
+    monkeypatch.setattr(backends, "BACKENDS", [HalfDone(), *BACKENDS])
     assert choose_backend(Call(**CALL)).name == "half-done"
     assert choose_backend(Call(**{**CALL, "queries": 511})).name == "kept-tiles"
     with pytest.raises(ValueError, match="backend 'half-done' wants an even number of queries; take backend=None"):

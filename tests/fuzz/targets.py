@@ -289,7 +289,7 @@ def _model() -> Any:
 def read_a_checkpoint(content: bytes, folder: Path) -> None:
     """Look whether it is whole; and if it is, read all that a resumed run reads."""
     from wordorder.training.checkpoints.checkpoint import find_newest, read_state, seal
-    from wordorder.training.checkpoints.state import load_state
+    from wordorder.training.checkpoints.state_files import load_state
     from wordorder.training.checkpoints.weights import load_weights
 
     files, place = from_bytes(content), folder / "checkpoint-4"

@@ -1,7 +1,7 @@
 """The files that a source names, the split that a file's name says, and the rows of each."""
 
 import re
-from codecs import getincrementaldecoder
+from codecs import getincrementaldecoder, lookup
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from wordorder.data.named import NAMED
 from wordorder.data.readers import ENDINGS, PACKED, READERS, Part, Reading, format_of, stamp_of
+from wordorder.data.readers.lines import opener_of
 from wordorder.data.readers.reader import Fault, Note, Reader, Row
 from wordorder.data.readers.text import is_scan, read_line_pairs, read_scan
 from wordorder.data.reading_log import LEFT_OUT, ReadingLog
@@ -81,17 +82,20 @@ def _parts(role: str, source: str, data: DataSettings, columns: Columns, log: Re
     root, paths = find_files(names[0], source, data.format, log)
     splits = official_splits(names[0], root, paths)
     return [
-        _part_of(path, split, replace(reading, alone=splits.count(split) == 1), data, columns)
+        _part_of(path, split, replace(reading, alone=splits.count(split) == 1), data, columns, first=path == paths[0])
         for path, split in zip(paths, splits, strict=True)
     ]
 
 
-def _part_of(path: Path, split: str | None, reading: Reading, data: DataSettings, columns: Columns) -> Part:
+def _part_of(
+    path: Path, split: str | None, reading: Reading, data: DataSettings, columns: Columns, *, first: bool
+) -> Part:
     by_rule = columns.translated and is_scan(path)
     reader = READERS[data.format or format_of(path) or ""]
+    read = read_scan if by_rule else reader.read
     return Part(
         origin=str(path),
-        rows=partial(_rows, read_scan if by_rule else reader.read, path, reading),
+        rows=partial(_rows, read, path, reading) if first else partial(read, path, reading),
         stamp=(stamp_of(path),),
         split=split,
         by_rule=by_rule,
@@ -102,8 +106,8 @@ def _part_of(path: Path, split: str | None, reading: Reading, data: DataSettings
 
 def _rows(read: Reader, path: Path, reading: Reading) -> Iterator[Row | Fault | Note]:
     """Yield what a reader yields, after a note where a file of another encoding, as the recipe says, is UTF-8."""
-    if reading.encoding != "utf-8" and path.is_file():
-        with path.open("rb") as file, suppress(UnicodeDecodeError):
+    if lookup(reading.encoding).name not in ("utf-8", "utf-8-sig"):
+        with suppress(UnicodeDecodeError, OSError, EOFError), opener_of(path)(path, "rb") as file:
             if not getincrementaldecoder("utf-8")().decode(file.read(_LOOKED_AT)).isascii():
                 yield Note(f"{path} reads as UTF-8; is data.file_encoding={reading.encoding} right? Else leave it out")
     yield from read(path, reading)

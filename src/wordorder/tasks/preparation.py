@@ -275,7 +275,10 @@ def prepare_small(
 
 
 def small_vocabulary(data: DataSettings, options: TaskOptions, tokenizer: TokenizerConfig) -> int | None:
-    """Return the number of tokens that training would have, where `prepare_small` prepares; nothing is encoded."""
+    """Return the number of tokens that training would have, where `prepare_small` prepares.
+
+    Nothing is encoded, so faults that `prepare` finds by tokens are not found.
+    """
     if not _is_small(data, options):
         return None
     cache_dir = default_cache_dir()

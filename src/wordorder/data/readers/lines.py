@@ -24,6 +24,11 @@ _UTF_16 = tuple(mark.decode("ascii", "surrogateescape") for mark in (codecs.BOM_
 """Beginning of a file of UTF-16 that is read as one of UTF-8."""
 
 
+def opener_of(path: Path) -> Callable[..., Any]:
+    """Return what opens a file as its ending says, packed or plain."""
+    return _UNPACKED.get(path.suffix.lower(), Path.open)
+
+
 def lines_of(path: Path, encoding: str = "utf-8", *, end: str = "") -> Iterator[tuple[int, str] | Fault]:
     """Yield the number and the text of each line with its end, or what is wrong with it.
 
@@ -34,11 +39,10 @@ def lines_of(path: Path, encoding: str = "utf-8", *, end: str = "") -> Iterator[
         end: what ends a line, as `io.TextIOWrapper` has it: "" for "\\n", "\\r" and "\\r\\n".
     """
     check_plain(path)
-    opener = _UNPACKED.get(path.suffix.lower(), Path.open)
     number = 0
     try:
         with (
-            opener(path, "rb") as binary,
+            opener_of(path)(path, "rb") as binary,
             # bytes that are not of the encoding come as surrogates, so that the lines around them are read
             io.TextIOWrapper(binary, encoding, errors="surrogateescape", newline=end) as file,
         ):

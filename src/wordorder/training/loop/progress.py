@@ -6,7 +6,6 @@ import warnings
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import timedelta
 from math import fsum
 from typing import Any
 
@@ -90,9 +89,10 @@ class Shown(Progress):
             self._first_tokens = tokens * self._first_step // max(step, 1)
         seconds = max(time.monotonic() - self._since, 1e-9)
         steps_a_second = (step - self._first_step) / seconds
-        left = timedelta(seconds=int((self._total - step) / steps_a_second) if steps_a_second > 0 else 0)
+        left = int((self._total - step) / steps_a_second) if steps_a_second > 0 else 0
+        clock = f"{left // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}"
         tokens_a_second = (tokens - self._first_tokens) / seconds
-        return f"{steps_a_second:.1f} steps/s  {tokens_a_second:,.0f} tokens/s  {left} left"
+        return f"{steps_a_second:.1f} steps/s  {tokens_a_second:,.0f} tokens/s  {clock} left"
 
     def say(self, text: str) -> None:
         line = printable(f"{self._name}: {text}")

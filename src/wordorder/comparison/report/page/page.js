@@ -136,7 +136,7 @@ function choice(box, options, choose) {
   options.forEach((text, index) => {
     const input = element("input", { type: "radio", name: box.getAttribute("aria-labelledby"), checked: index ? null : "" });
     input.addEventListener("change", () => choose(index));
-    box.append(element("label", {}, input, text));
+    box.append(element("label", {}, input, element("span", {}, text)));
   });
 }
 
