@@ -4,7 +4,9 @@ No torch is imported here: the command line asks before it has any.
 """
 
 import os
+import signal
 import sys
+import time
 from datetime import timedelta
 from multiprocessing import parent_process
 
@@ -46,7 +48,11 @@ def first_to_fail(code: int) -> tuple[bool, int]:
         return True, code
     library = sys.modules.get("torch.distributed")
     if library is None or not library.is_available() or not library.is_initialized():
-        return os.environ.get("LOCAL_RANK", "0") == "0", code
+        first = os.environ.get("LOCAL_RANK", "0") == "0"
+        if not first:  # a launcher ends all when one ends: the first one speaks before that
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            time.sleep(2 * _PATIENCE.total_seconds())
+        return first, code
     store = library.distributed_c10d._get_default_store()  # there is no public name for it
     try:
         if store.add(_FAILED, 1) == 1:
