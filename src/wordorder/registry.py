@@ -1,4 +1,4 @@
-"""Classes by name, those of the package and your own, and names of a package that load on first use (PEP 562)."""
+"""Classes by name, and names that load on first use (PEP 562)."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Put a model on the devices and processes of a run, in its precision, by accelerate; and what processes exchange."""
+"""Put a model on the devices and processes of a run, by accelerate."""
 
 # accelerate and transformers have types in part.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -1,4 +1,4 @@
-"""Learning rates, and what is due at each step, as pure functions of the step: a checkpoint holds no state of them."""
+"""Learning rates, and what is due, as pure functions of the step."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Losses that add up to the mean over an optimizer step, whatever its micro-batches; and a watch for infinite ones."""
+"""Losses of micro-batches, which add up to the mean over an optimizer step; and a watch on them."""
 
 import inspect
 import math

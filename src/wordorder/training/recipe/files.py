@@ -1,4 +1,4 @@
-"""Find a recipe by its path or by the name that the package gives it, read its sections, and write them as TOML."""
+"""Find a recipe, read its sections, and write them as TOML."""
 
 import difflib
 import json
