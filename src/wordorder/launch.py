@@ -42,7 +42,8 @@ def first_to_fail(code: int) -> tuple[bool, int]:
 
     What goes wrong in one process breaks the connections of all others, whose complaints would hide it: the first to
     come here speaks, and all end with its code. Before the processes know each other (a recipe that cannot be read),
-    the first process of each machine speaks.
+    the first process of each machine speaks, and
+    the others wait for their launcher to end them.
     """
     if process_count() == 1:
         return True, code

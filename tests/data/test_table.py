@@ -262,6 +262,14 @@ def test_text_that_is_utf_8_where_another_encoding_was_said_is_told_of(tmp_path,
         assert any("reads as UTF-8; is data.file_encoding=cp1252 right?" in note for note in log.notes) == told
 
 
+@pytest.mark.parametrize("name", ["a.csv.xz", "a.csv.gz", "pipe.csv"])
+@pytest.mark.timeout(60)
+def test_a_file_that_cannot_be_looked_at_for_utf_8_is_a_fault_in_one_line(tmp_path, name):
+    os.mkfifo(tmp_path / name) if name.startswith("pipe") else (tmp_path / name).write_bytes(b"no such format")
+    with pytest.raises(BadInput, match=r"is not a .* file, or is damaged|it is a pipe or a device"):
+        read(*config(tmp_path / name, "masked-lm", file_encoding="cp1252"))
+
+
 def test_an_encoding_without_its_mark_is_a_fault(tmp_path):
     for name in ("a.txt", "a.csv"):
         (tmp_path / name).write_bytes(b"text\nplain\n")

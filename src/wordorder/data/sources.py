@@ -106,10 +106,12 @@ def _part_of(
 
 def _rows(read: Reader, path: Path, reading: Reading) -> Iterator[Row | Fault | Note]:
     """Yield what a reader yields, after a note where a file of another encoding, as the recipe says, is UTF-8."""
-    if lookup(reading.encoding).name not in ("utf-8", "utf-8-sig"):
-        with suppress(UnicodeDecodeError, OSError, EOFError), opener_of(path)(path, "rb") as file:
-            if not getincrementaldecoder("utf-8")().decode(file.read(_LOOKED_AT)).isascii():
-                yield Note(f"{path} reads as UTF-8; is data.file_encoding={reading.encoding} right? Else leave it out")
+    is_utf_8 = False
+    if path.is_file() and lookup(reading.encoding).name not in ("utf-8", "utf-8-sig"):
+        with suppress(Exception), opener_of(path)(path, "rb") as file:  # the reader says what is wrong with a file
+            is_utf_8 = not getincrementaldecoder("utf-8")().decode(file.read(_LOOKED_AT)).isascii()
+    if is_utf_8:
+        yield Note(f"{path} reads as UTF-8; is data.file_encoding={reading.encoding} right? Else leave it out")
     yield from read(path, reading)
 
 
